@@ -41,11 +41,13 @@ class ConvolutionOp : public Op, public NeighbourFusion {
                                           : channels_spec(weights, context.type(), 0)};
     if (layer.bias) info_.parameters.push_back(channels_spec(layer.parameters[1].shape, context.type()));
     forward_ = planned(layer.transposed ? Pass::backward_data : Pass::forward);
-    if (mode == Mode::training) backward_weights_ = planned(Pass::backward_weights);
+    if (mode == Mode::inference) return;
+    if (may_fuse()) layer_.problem.fusion = context.convolutions->choose_fusion(layer_.problem, {.wide_weights = true});
+    backward_weights_ = planned(Pass::backward_weights);
   }
 
   void fuse_neighbours(const Neighbours& neighbours) override {
-    if (context_.precision != Precision::fp16 || layer_.groups > 1 || layer_.transposed) return;
+    if (context_.precision != Precision::fp16 || !may_fuse() || layer_.transposed) return;
     auto* before = dynamic_cast<FusibleNorm*>(neighbours.previous);
     auto* after = dynamic_cast<FusibleNorm*>(neighbours.next);
     const bool bare = !layer_.bias && !layer_.relu, shared = neighbours.shares_input;
@@ -54,16 +56,17 @@ class ConvolutionOp : public Op, public NeighbourFusion {
     const ConvolutionFusion possible{.normalized = normalized,
                                      .ends_block = begins_block,
                                      .statistics = after != nullptr && after->needs_statistics() && bare,
-                                     .gradient_sums = normalized || begins_block};
+                                     .gradient_sums = normalized || begins_block,
+                                     .wide_weights = backward_weights_ != nullptr};
     if (!possible.any()) return;
     layer_.problem.accumulate = begins_block;
+    layer_.problem.fusion = {};
     const ConvolutionFusion fusion = context_.convolutions->choose_fusion(layer_.problem, possible);
-    if (!fusion.any()) return;
     layer_.problem.fusion = fusion;
     forward_ = planned(Pass::forward);
     if (fusion.statistics) sums_ = after->take_statistics();
     if (fusion.gradient_sums) norm_ = before->take_gradient_sums();
-    if (fusion.normalized) backward_weights_ = planned(Pass::backward_weights);
+    if (backward_weights_) backward_weights_ = planned(Pass::backward_weights);
     if (fusion.normalized || fusion.ends_block) factors_ = before->leave_output();
     if (fusion.ends_block) ended_ = before;
   }
@@ -106,6 +109,9 @@ class ConvolutionOp : public Op, public NeighbourFusion {
   }
 
  private:
+  // Our own kernels of groups, and those in float32, do nothing more than their passes.
+  bool may_fuse() const { return context_.type() != DataType::f32 && layer_.groups == 1; }
+
   std::unique_ptr<ConvolutionPlan> planned(Pass pass) {
     const ConvolutionProblem one = layer_.problem.with(pass);
     if (layer_.groups == 1) return context_.convolutions->plan(one);
@@ -126,7 +132,8 @@ class ConvolutionOp : public Op, public NeighbourFusion {
               .addend = ended_ != nullptr ? ended_->addend() : nullptr,
               .norm_output = bindings_.inputs[0].address,
               .gradient_of_others = bindings_.gradient_of_others.address,
-              .norm = norm_},
+              .norm = norm_,
+              .factor = context_.unscale},
              workspace, context_.lane.get());
   }
 
@@ -134,10 +141,10 @@ class ConvolutionOp : public Op, public NeighbourFusion {
     return layer_.bias ? reinterpret_cast<float*>(of[1].address) : nullptr;
   }
 
-  // The size of the weights' gradient in a 16-bit type, at the begin of the workspace, before it is widened, because
-  // cuDNN 9.19 has no plan that computes float32 from 16 bits here. In float32 it is written directly to the arena.
+  // The size of the weights' gradient in a 16-bit type, at the begin of the workspace, before it is widened; 0 if the
+  // plan writes float32, directly to the arena.
   std::size_t weight_scratch_bytes() const {
-    if (context_.type() == DataType::f32) return 0;
+    if (context_.type() == DataType::f32 || layer_.problem.fusion.wide_weights) return 0;
     constexpr std::size_t kAlignment = 256;  // of the plan's workspace after it
     const std::size_t bytes = channels_last(info_.parameters[0]).count() * size_of(context_.type());
     return (bytes + kAlignment - 1) / kAlignment * kAlignment;

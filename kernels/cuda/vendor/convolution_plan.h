@@ -11,8 +11,8 @@
 
 namespace annulus::cuda {
 
-// Passes over memory that a convolution in training does for the batch norms beside it, while it has the values in
-// registers anyway.
+// Passes over memory that a convolution in training does, while it has the values in registers anyway: for the batch
+// norms beside it, and for its own weights' gradient.
 struct ConvolutionFusion {
   // Of forward and backward_weights: the input is max(0, scale x + shift) of the input's values x, rounded to the value
   // type.
@@ -27,8 +27,11 @@ struct ConvolutionFusion {
   // adds to a gradient in other memory, and finds out from the input's values where the ReLU was active: so the batch
   // norm may be the end of a residual block, which adds before the ReLU.
   bool gradient_sums = false;
+  // Of backward_weights: writes the weights' gradient in float32 and multiplied by a factor, with no rounding to the
+  // value type before it.
+  bool wide_weights = false;
 
-  bool any() const { return normalized || ends_block || statistics || gradient_sums; }
+  bool any() const { return normalized || ends_block || statistics || gradient_sums || wide_weights; }
   bool operator==(const ConvolutionFusion&) const = default;
 };
 
@@ -56,7 +59,8 @@ struct ConvolutionProblem {
     changed.fusion = {.normalized = fusion.normalized && other != Pass::backward_data,
                       .ends_block = fusion.ends_block && other == Pass::forward,
                       .statistics = fusion.statistics && other == Pass::forward,
-                      .gradient_sums = fusion.gradient_sums && other == Pass::backward_data};
+                      .gradient_sums = fusion.gradient_sums && other == Pass::backward_data,
+                      .wide_weights = fusion.wide_weights && other == Pass::backward_weights};
     return changed;
   }
 
@@ -84,8 +88,8 @@ struct NormGradient {
   float *gradient_factor, *value_factor, *constant;
 };
 
-// Device memory, aligned to 16 bytes. Input, weights and output are values or their gradients: a pass reads two of them
-// and writes the third.
+// Device memory; arrays are aligned to 16 bytes. Input, weights and output are values or their gradients: a pass reads
+// two of them and writes the third.
 struct ConvolutionOperands {
   void *input, *weights, *output;
   void *scale = nullptr, *shift = nullptr;   // if normalized or ends_block: of each channel, in the value type
@@ -95,6 +99,7 @@ struct ConvolutionOperands {
   void* norm_output = nullptr;               // this and the next: if it also accumulates
   void* gradient_of_others = nullptr;        // to which the input's gradient is added
   NormGradient norm{};
+  const float* factor = nullptr;  // if it writes wide weights: one value
 };
 
 class ConvolutionPlan {
@@ -114,9 +119,9 @@ class ConvolutionPlanner {
   // Throws Error if there is no plan for the problem.
   virtual std::unique_ptr<ConvolutionPlan> plan(const ConvolutionProblem& problem) = 0;
 
-  // Returns which of the possible fusions make the passes of `problem` the fastest, together with the batch norms'
-  // separate passes for all others. There is a plan for each of them. They are chosen by measurements, so without a
-  // tuning file none is.
+  // Returns which of the possible fusions make the passes of `problem` the fastest, together with separate passes for
+  // all others. There is a plan for each of them. They are chosen by measurements, so without a tuning file none is.
+  // REQUIRES: `problem` has 16-bit values and no fusion.
   virtual ConvolutionFusion choose_fusion(const ConvolutionProblem& problem, const ConvolutionFusion& possible) = 0;
 };
 

@@ -52,6 +52,7 @@ enum Operand : std::int64_t {
   kGradientFactor,
   kValueFactor,
   kConstant,
+  kFactor,
   kFirstIntermediate
 };
 
@@ -85,6 +86,8 @@ void require_sound(const ConvolutionProblem& problem) {
     wrong("only forward of an input that is not normalized ends a block");
   if (problem.fusion.gradient_sums && problem.pass != Pass::backward_data)
     wrong("only backward data computes gradient sums");
+  if (problem.fusion.wide_weights && problem.pass != Pass::backward_weights)
+    wrong("only backward weights writes the weights");
 }
 
 std::vector<Operand> operands(const ConvolutionProblem& problem) {
@@ -96,6 +99,7 @@ std::vector<Operand> operands(const ConvolutionProblem& problem) {
     all.insert(all.end(), {kNormInput, kMean, kInverse, kNormScale, kNormShift, kGradientSum, kNormalizedSum,
                            kGradientFactor, kValueFactor, kConstant});
   if (problem.adds_elsewhere()) all.insert(all.end(), {kNormOutput, kGradientOfOthers});
+  if (problem.fusion.wide_weights) all.push_back(kFactor);
   return all;
 }
 
@@ -148,8 +152,10 @@ void* address(const ConvolutionOperands& operands, Operand operand) {
       return operands.norm.gradient_factor;
     case kValueFactor:
       return operands.norm.value_factor;
-    default:
+    case kConstant:
       return operands.norm.constant;
+    default:
+      return const_cast<float*>(operands.factor);  // only read
   }
 }
 
@@ -169,22 +175,29 @@ Shape extents(const ConvolutionProblem& p, Operand operand) {
     case kSums:
     case kSquares:
       return {1, p.filters, 1, 1};
+    case kFactor:
+      return {1, 1, 1, 1};
     default:
       return {1, p.channels, 1, 1};
   }
 }
 
-std::size_t bytes(const ConvolutionProblem& problem, Operand operand) {
-  return elements(extents(problem, operand)) *
-         size_of(operand >= kSums ? DataType::f32 : value_type(problem.precision));
+bool is_float32(const ConvolutionProblem& problem, Operand operand) {
+  return operand >= kSums || (operand == kWeights && problem.fusion.wide_weights);
 }
 
+std::size_t bytes(const ConvolutionProblem& problem, Operand operand) {
+  return elements(extents(problem, operand)) *
+         size_of(is_float32(problem, operand) ? DataType::f32 : value_type(problem.precision));
+}
+
+// A single value is aligned as its type requires, all others to vectors.
 Descriptor channels_last_tensor(std::int64_t id, cudnnDataType_t type, const Shape& extents, cudnn::Place place) {
   std::array<std::int64_t, 4> sizes;
   std::ranges::copy(extents, sizes.begin());
   const auto [outer, channels, height, width] = sizes;
   const std::array<std::int64_t, 4> strides{height * width * channels, 1, width * channels, channels};
-  return cudnn::tensor(id, type, sizes, strides, kVectorBytes, place);
+  return cudnn::tensor(id, type, sizes, strides, elements(extents) == 1 ? sizeof(float) : kVectorBytes, place);
 }
 
 Descriptor convolution(const ConvolutionProblem& problem) {
@@ -251,13 +264,14 @@ class Builder {
   cudnn::Graph build() && {
     const OperationNames names = operation_names(problem_.pass);
     Tensor input = problem_.fusion.normalized      ? normalized(stored(kInput))
-                   : problem_.fusion.gradient_sums ? intermediate()
+                   : problem_.fusion.gradient_sums ? intermediate(kInput)
                                                    : stored(kInput);
     if (problem_.fusion.ends_block) end_block(input);
+    Tensor weights = problem_.fusion.wide_weights ? intermediate(kWeights) : stored(kWeights);
     Tensor output = stored(kOutput);
     operations_.emplace_back(names.type)
         .set(names.input, input)
-        .set(names.weights, stored(kWeights))
+        .set(names.weights, weights)
         .set(names.output, output)
         .set(names.convolution, parts_.emplace_back(convolution(problem_)))
         .set(names.product_factor, 1.0f)
@@ -265,6 +279,10 @@ class Builder {
         .finalize();
     if (problem_.fusion.statistics) add_statistics(output);
     if (problem_.fusion.gradient_sums) add_gradient_sums(input);
+    // The only plans that write float32 from 16 bits end in an operation like this one.
+    if (problem_.fusion.wide_weights)
+      operations_.push_back(
+          cudnn::pointwise_operation(function(CUDNN_POINTWISE_MUL), {&weights, &stored(kFactor)}, stored(kWeights)));
     return cudnn::graph(std::move(parts_), std::move(operations_));
   }
 
@@ -272,12 +290,12 @@ class Builder {
   using Tensor = const Descriptor&;
 
   Tensor stored(Operand operand) {
-    return tensor(operand, operand >= kSums ? CUDNN_DATA_FLOAT : values_, extents(problem_, operand),
+    return tensor(operand, is_float32(problem_, operand) ? CUDNN_DATA_FLOAT : values_, extents(problem_, operand),
                   cudnn::Place::device);
   }
-  // A value of the input's shape.
-  Tensor intermediate() {
-    return tensor(next_++, CUDNN_DATA_FLOAT, extents(problem_, kInput), cudnn::Place::intermediate);
+  // A value of the operand's shape.
+  Tensor intermediate(Operand operand) {
+    return tensor(next_++, CUDNN_DATA_FLOAT, extents(problem_, operand), cudnn::Place::intermediate);
   }
   Tensor tensor(std::int64_t id, cudnnDataType_t type, const Shape& extents, cudnn::Place place) {
     return parts_.emplace_back(channels_last_tensor(id, type, extents, place));
@@ -300,7 +318,7 @@ class Builder {
   }
 
   Tensor pointwise(cudnnPointwiseMode_t mode, std::initializer_list<const Descriptor*> from) {
-    Tensor to = intermediate();
+    Tensor to = intermediate(kInput);
     operations_.push_back(cudnn::pointwise_operation(function(mode), from, to));
     return to;
   }
@@ -375,11 +393,12 @@ std::string to_string(const ConvolutionProblem& p) {
   const std::string dilation = p.dilation == 1 ? "" : ", dilation " + text(p.dilation);
   const ConvolutionFusion& fusion = p.fusion;
   return fmt::format(
-      "{} convolution{}{}{}{}{} in {}, {} x {} x {} x {} by {} filters of {} x {}, stride {}, padding {}{}",
+      "{} convolution{}{}{}{}{}{} in {}, {} x {} x {} x {} by {} filters of {} x {}, stride {}, padding {}{}",
       name(p.pass), p.accumulate ? " (added)" : "", fusion.normalized ? " of a normalized input" : "",
       fusion.ends_block ? " that ends a block" : "", fusion.statistics ? " with statistics" : "",
-      fusion.gradient_sums ? " with gradient sums" : "", to_string(p.precision), p.batch, p.height, p.width, p.channels,
-      p.filters, p.kernel.height, p.kernel.width, text(p.stride), padding, dilation);
+      fusion.gradient_sums ? " with gradient sums" : "", fusion.wide_weights ? " to float32" : "",
+      to_string(p.precision), p.batch, p.height, p.width, p.channels, p.filters, p.kernel.height, p.kernel.width,
+      text(p.stride), padding, dilation);
 }
 
 cudnn::Graph convolution_graph(const ConvolutionProblem& problem) {
@@ -525,9 +544,10 @@ class Scratch {
     const NormGradient norm{floats(kMean),           floats(kInverse),     floats(kNormScale),
                             floats(kNormShift),      floats(kGradientSum), floats(kNormalizedSum),
                             floats(kGradientFactor), floats(kValueFactor), floats(kConstant)};
-    return {of(kInput),  of(kWeights),    of(kOutput),           of(kScale),
-            of(kShift),  of(kSums),       of(kSquares),          of(kNormInput),
-            of(kAddend), of(kNormOutput), of(kGradientOfOthers), norm};
+    return {of(kInput),     of(kWeights),    of(kOutput),           of(kScale),
+            of(kShift),     of(kSums),       of(kSquares),          of(kNormInput),
+            of(kAddend),    of(kNormOutput), of(kGradientOfOthers), norm,
+            floats(kFactor)};
   }
 
   Stopwatch stopwatch_;
@@ -555,8 +575,11 @@ class Planner final : public ConvolutionPlanner {
     ConvolutionFusion all = possible;
     all.gradient_sums = possible.gradient_sums && gradient_sums_are_faster(problem);
     all.ends_block = possible.ends_block && all.gradient_sums;  // else backward needs the bits of the ReLU
+    const bool wide = possible.wide_weights && wide_weights_are_faster(problem);
+    all.wide_weights = wide && !possible.normalized;  // no plan does both
     const auto cost = [&](const ConvolutionFusion& fusion) { return step_microseconds(problem, all, fusion); };
-    const std::array choices{ConvolutionFusion{}, ConvolutionFusion{.statistics = possible.statistics}, all};
+    const std::array choices{ConvolutionFusion{.wide_weights = wide},
+                             ConvolutionFusion{.statistics = possible.statistics, .wide_weights = wide}, all};
     ConvolutionFusion fusion = std::ranges::min(choices, {}, cost);
     fusion.gradient_sums = all.gradient_sums;
     return fusion;
@@ -606,11 +629,23 @@ class Planner final : public ConvolutionPlanner {
     ConvolutionProblem fused = problem;
     fused.fusion = fusion;
     double sum = microseconds(fused.with(Pass::forward));
-    if (possible.normalized) sum += microseconds(fused.with(Pass::backward_weights));
+    if (possible.normalized) sum += weights_microseconds(fused);
     if (possible.normalized && !fusion.normalized) sum += copy_microseconds(bytes(problem, kInput));
     if (possible.ends_block && !fusion.ends_block) sum += 1.5 * copy_microseconds(bytes(problem, kInput));
     if (possible.statistics && !fusion.statistics) sum += copy_microseconds(bytes(problem, kOutput)) / 2;
     return sum;
+  }
+
+  bool wide_weights_are_faster(const ConvolutionProblem& problem) {
+    ConvolutionProblem fused = problem;
+    fused.fusion = {.wide_weights = true};
+    return weights_microseconds(fused) < weights_microseconds(problem);
+  }
+
+  // The time of backward_weights and, apart, of the pass that reads a gradient of 16 bits and writes it in 32.
+  double weights_microseconds(const ConvolutionProblem& problem) {
+    const double alone = microseconds(problem.with(Pass::backward_weights));
+    return problem.fusion.wide_weights ? alone : alone + copy_microseconds(bytes(problem, kWeights) / 2 * 3);
   }
 
   // Apart, a pass of the batch norm reads two values for each of the input's, which takes at least the time of a copy.

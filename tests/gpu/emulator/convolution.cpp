@@ -151,8 +151,12 @@ void compute(const ConvolutionProblem& p, const ConvolutionOperands& operands) {
       emulated::store(cuda::forward(p, x(), w()), operands.output, type);
       if (p.fusion.statistics) write_statistics(p, operands);
       return;
-    case backward_weights:
-      return emulated::store(cuda::backward_weights(p, x(), dy()), operands.weights, type);
+    case backward_weights: {
+      std::vector<float> sums = cuda::backward_weights(p, x(), dy());
+      if (!p.fusion.wide_weights) return emulated::store(sums, operands.weights, type);
+      for (float& sum : sums) sum *= *operands.factor;
+      return emulated::store(sums, operands.weights, DataType::f32);
+    }
     case backward_data:
       std::vector<float> sums = cuda::backward_data(p, w(), dy());
       if (p.accumulate && !p.adds_elsewhere())
@@ -170,12 +174,13 @@ class EmulatedConvolution final : public ConvolutionPlan {
 
   void run(const ConvolutionOperands& operands, void* workspace, cudaStream_t stream) override {
     const std::size_t bytes = size_of(value_type(problem_.precision));
+    const std::size_t weight_bytes = problem_.fusion.wide_weights ? sizeof(float) : bytes;
     const auto accessible = [](const std::string& operand, void* address, std::size_t count, std::size_t value_bytes) {
       emulated::check_operand(("a convolution's " + operand).c_str(), address, count, value_bytes);
       return emulated::accessible(address);
     };
     ConvolutionOperands there{accessible("input", operands.input, input_count(problem_), bytes),
-                              accessible("weights", operands.weights, weights_count(problem_), bytes),
+                              accessible("weights", operands.weights, weights_count(problem_), weight_bytes),
                               accessible("output", operands.output, output_count(problem_), bytes)};
     if (problem_.fusion.normalized || problem_.fusion.ends_block) {
       there.scale = accessible("scale", operands.scale, problem_.channels, bytes);
@@ -210,6 +215,10 @@ class EmulatedConvolution final : public ConvolutionPlan {
       there.gradient_of_others =
           accessible("others' gradient", operands.gradient_of_others, input_count(problem_), bytes);
     }
+    if (problem_.fusion.wide_weights) {
+      emulated::check_operand("a convolution's factor", operands.factor, 1, sizeof(float), sizeof(float));
+      there.factor = emulated::accessible(operands.factor);
+    }
     void* spoiled = accessible("workspace", workspace, kWorkspaceBytes, 1);
     check(emulated::enqueue(stream, [=, problem = problem_] {
       std::memset(spoiled, 0xff, kWorkspaceBytes);
@@ -222,7 +231,8 @@ class EmulatedConvolution final : public ConvolutionPlan {
 };
 
 // If plans are chosen by measurements, all fusions are that cuDNN has plans for on an H200: it normalizes inputs only
-// along with statistics, and adds the gradients of a strided convolution's input only without their sums.
+// along with statistics, adds the gradients of a strided convolution's input only without their sums, and writes wide
+// weights only if inputs are not normalized.
 class EmulatedConvolutions final : public ConvolutionPlanner {
  public:
   explicit EmulatedConvolutions(bool measures) : measures_(measures) {}
@@ -237,17 +247,22 @@ class EmulatedConvolutions final : public ConvolutionPlanner {
            p.width);
     if (p.accumulate && p.pass != ConvolutionProblem::Pass::backward_data)
       fail("only backward_data of a convolution accumulates");
-    if (p.fusion.any() && p.precision != Precision::fp16) fail("there are fused convolutions in fp16 only");
+    const bool beside = ConvolutionFusion{.wide_weights = p.fusion.wide_weights} != p.fusion;
+    if (beside && p.precision != Precision::fp16) fail("convolutions do passes of batch norms in fp16 only");
+    if (p.fusion.wide_weights && (value_type(p.precision) == DataType::f32 || p.fusion.normalized))
+      fail("convolutions write float32 only from 16 bits, and not from a normalized input");
     return std::make_unique<EmulatedConvolution>(p);
   }
 
   ConvolutionFusion choose_fusion(const ConvolutionProblem& p, const ConvolutionFusion& possible) override {
     if (!measures_) return {};
     const bool sums = possible.gradient_sums && (!p.accumulate || p.stride.area() == 1);
-    return {.normalized = possible.normalized && possible.statistics,
+    const bool normalized = possible.normalized && possible.statistics;
+    return {.normalized = normalized,
             .ends_block = possible.ends_block && possible.statistics && sums,
             .statistics = possible.statistics,
-            .gradient_sums = sums};
+            .gradient_sums = sums,
+            .wide_weights = possible.wide_weights && !normalized};
   }
 
  private:

@@ -36,9 +36,10 @@ float to_tf32(float value) {
 
 }  // namespace
 
-void check_operand(const char* what, const void* address, std::size_t count, std::size_t value_bytes) {
-  if (reinterpret_cast<std::size_t>(address) % kVectorBytes != 0)
-    fail("{} at {} is not aligned to {} bytes", what, fmt::ptr(address), kVectorBytes);
+void check_operand(const char* what, const void* address, std::size_t count, std::size_t value_bytes,
+                   std::size_t alignment) {
+  if (reinterpret_cast<std::size_t>(address) % alignment != 0)
+    fail("{} at {} is not aligned to {} bytes", what, fmt::ptr(address), alignment);
   if (!device_reaches(address, count * value_bytes))
     fail("{} of {} values at {} is not a device's memory throughout", what, count, fmt::ptr(address));
 }

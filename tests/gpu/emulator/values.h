@@ -7,9 +7,10 @@
 
 namespace emulated {
 
-// Throws Error if `address` is not `count` values of `value_bytes` each that a device can reach, aligned to 16 bytes.
-// `what` names them.
-void check_operand(const char* what, const void* address, std::size_t count, std::size_t value_bytes);
+// Throws Error if `address` is not `count` values of `value_bytes` each that a device can reach, aligned to vectors if
+// nothing else is said. `what` names them.
+void check_operand(const char* what, const void* address, std::size_t count, std::size_t value_bytes,
+                   std::size_t alignment = 16);
 
 // Throws Error if `count` is not a multiple of the number of values that 16 bytes hold.
 void check_multiple(const char* what, std::size_t count, annulus::Precision precision);

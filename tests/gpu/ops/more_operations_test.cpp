@@ -3,6 +3,7 @@
 
 #include <catch2/catch.hpp>
 
+#include "tests/gpu/ops/fusion_chooser.h"
 #include "tests/gpu/ops/operation_trial.h"
 
 namespace annulus {
@@ -10,7 +11,11 @@ namespace {
 
 using test::any_wanted;
 using test::check_against_cpu;
+using test::FusionChooser;
 using test::Gpu;
+using test::rounded;
+using test::Trial;
+using test::Values;
 using test::Wanted;
 
 TEST_CASE("on a GPU: convolutions with groups") {
@@ -44,6 +49,23 @@ TEST_CASE("on a GPU: transposed convolutions") {
   CHECK_THROWS_WITH(check_against_cpu(gpu, TransposedConvolution{.channels = 5, .kernel = 3, .extra = 1, .dilation = 2},
                                       {{2, 6, 5, 4}}, wanted),
                     Catch::Contains("1x1 extra pixels"));
+}
+
+TEST_CASE("on a GPU: convolutions that write the gradients of their weights in float32") {
+  Gpu gpu(GENERATE(Precision::bf16, Precision::fp16));
+  gpu.context.convolutions = std::make_unique<FusionChooser>(cuda::ConvolutionFusion{.wide_weights = true});
+  const auto check = [&](const Operation& operation, bool wide) {
+    check_against_cpu(gpu, operation, {{2, 6, 9, 8}}, Wanted::written);
+    Trial trial(gpu, operation, {{2, 6, 9, 8}}, Wanted::none);
+    trial.op->forward();
+    trial.op->backward(1);
+    const Values gradient = trial.parameter_gradients[0].read();
+    CHECK((gradient != rounded(gradient, gpu.context.type())) == wide);
+  };
+  check(Convolution{.channels = 10, .kernel = 3, .stride = 2, .padding = 1, .relu = true}, true);
+  check(Convolution{.channels = 8, .kernel = 1, .bias = false}, true);
+  check(TransposedConvolution{.channels = 5, .kernel = 2, .stride = 2}, true);
+  check(Convolution{.channels = 4, .kernel = 3, .groups = 2}, false);
 }
 
 TEST_CASE("on a GPU: pools of any window, parametric ReLUs, and resizing") {

@@ -9,6 +9,7 @@
 #include "models/fusion.h"
 #include "models/recompute.h"
 #include "models/synchronize.h"
+#include "tests/gpu/ops/fusion_chooser.h"
 #include "tests/gpu/ops/training_run.h"
 #include "tests/test_file.h"
 #include "tests/unit/temporary_folder.h"
@@ -115,27 +116,6 @@ class TuningFile {
   std::filesystem::path path_ = folder_ / "tuning.json";
 };
 
-// Chooses of these fusions those that are possible.
-class Chooser final : public cuda::ConvolutionPlanner {
- public:
-  explicit Chooser(const cuda::ConvolutionFusion& wanted) : wanted_(wanted) {}
-
-  std::unique_ptr<cuda::ConvolutionPlan> plan(const cuda::ConvolutionProblem& problem) override {
-    return planner_->plan(problem);
-  }
-  cuda::ConvolutionFusion choose_fusion(const cuda::ConvolutionProblem&,
-                                        const cuda::ConvolutionFusion& possible) override {
-    return {.normalized = wanted_.normalized && possible.normalized,
-            .ends_block = wanted_.ends_block && possible.ends_block,
-            .statistics = wanted_.statistics && possible.statistics,
-            .gradient_sums = wanted_.gradient_sums && possible.gradient_sums};
-  }
-
- private:
-  cuda::ConvolutionFusion wanted_;
-  std::unique_ptr<cuda::ConvolutionPlanner> planner_ = cuda::make_convolution_planner();
-};
-
 }  // namespace
 
 TEST_CASE("on a GPU: convolutions do the passes of the batch norms beside them") {
@@ -175,7 +155,7 @@ TEST_CASE("on a GPU: a convolution does the passes of the batch norm before it t
   const bool normalized = GENERATE(false, true), gradient_sums = GENERATE(false, true), relu = GENERATE(false, true);
   CAPTURE(normalized, gradient_sums, relu);
   test::Gpu gpu(Precision::fp16);
-  gpu.context.convolutions = std::make_unique<Chooser>(
+  gpu.context.convolutions = std::make_unique<test::FusionChooser>(
       cuda::ConvolutionFusion{.normalized = normalized, .statistics = true, .gradient_sums = gradient_sums});
   const auto plan = [&](const Operation& operation, const TensorSpec& input) {
     return cuda::plan_any(operation, {input}, Mode::training, gpu.context);
@@ -192,7 +172,7 @@ TEST_CASE("on a GPU: the first convolution of a block does passes of the batch n
   const bool chosen = GENERATE(false, true), shared = GENERATE(false, true), relu = GENERATE(false, true);
   CAPTURE(chosen, shared, relu);
   test::Gpu gpu(Precision::fp16);
-  gpu.context.convolutions = std::make_unique<Chooser>(
+  gpu.context.convolutions = std::make_unique<test::FusionChooser>(
       cuda::ConvolutionFusion{.normalized = true, .ends_block = chosen, .gradient_sums = chosen});
   const TensorSpec spec = cuda::value_spec({2, 16, 5, 5}, DataType::f16);
   const auto end = cuda::plan_any(BatchNorm{.add = true, .relu = relu}, {spec, spec}, Mode::training, gpu.context);

@@ -91,6 +91,7 @@ TEST_CASE("an impossible convolution is refused by name") {
              }),
              Contains("only forward computes statistics"));
   CHECK_THAT(refusal([](auto& p) { p.fusion.gradient_sums = true; }), Contains("only backward data"));
+  CHECK_THAT(refusal([](auto& p) { p.fusion.wide_weights = true; }), Contains("only backward weights"));
   CHECK_THAT(refusal([](auto& p) { p.fusion.normalized = p.fusion.ends_block = true; }), Contains("ends a block"));
 }
 

@@ -76,19 +76,42 @@ TEST_CASE("every convolution of ResNet-50 has fused plans in fp16 on an H200") {
       statistics, normalized, block_ends, gradient_sums, largest >> 10);
 }
 
+TEST_CASE("every convolution of ResNet-50 can write the gradient of its weights in float32 on an H200") {
+  const auto planner = cuda::make_convolution_planner_for(h200());
+  const Graph graph = fuse(zoo_entry("resnet50").make(zoo_entry("resnet50").task()));
+  std::size_t plans = 0, largest = 0;
+  for (const Precision precision : {Precision::bf16, Precision::fp16})
+    for (const Node& node : graph.nodes()) {
+      const auto* convolution = std::get_if<Convolution>(&node.operation);
+      if (convolution == nullptr) continue;
+      ConvolutionProblem problem = forward_problem(*convolution, graph.input_shapes(node, 256)[0], precision);
+      problem.fusion.wide_weights = true;
+      INFO(to_string(problem.with(Pass::backward_weights)));
+      const auto made = plan(*planner, problem.with(Pass::backward_weights));
+      CHECK(made->configuration().has(CUDNN_NUMERICAL_NOTE_TENSOR_CORE));
+      largest = std::max(largest, made->workspace_bytes());
+      ++plans;
+    }
+  CHECK(plans == 2 * 53);
+  CHECK(largest <= std::size_t{64} << 20);
+}
+
 // The second convolution of a block, which can do passes of both batch norms beside it.
 ConvolutionProblem problem() {
   return {Pass::forward, Precision::fp16, 256, 64, 56, 56, 64, 3, 1, 1};
 }
 
 constexpr ConvolutionFusion kNone{}, kStatistics{.statistics = true}, kBoth{.normalized = true, .statistics = true},
-    kSums{.gradient_sums = true}, kAll{.normalized = true, .statistics = true, .gradient_sums = true};
+    kSums{.gradient_sums = true}, kWide{.wide_weights = true},
+    kAll{.normalized = true, .statistics = true, .gradient_sums = true};
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
+constexpr double kWidening = 3;  // microseconds: a pass that reads the weights' gradient in 16 bits and writes it in 32
 
 // The times of the passes, in microseconds; infinity if there is no plan.
 struct Times {
-  double plain, with_statistics, normalized, weights, normalized_weights, copy, data = 1, data_with_sums = kNever;
+  double plain, with_statistics, normalized, weights, normalized_weights, copy, data = 1, data_with_sums = kNever,
+                                                                                wide_weights = kNever;
 };
 
 class File {
@@ -109,6 +132,8 @@ class File {
     add(Pass::backward_data, kNone, t.data);
     add(Pass::backward_data, kSums, t.data_with_sums);
     tuning.add("copy of 102760448 bytes", {.microseconds = t.copy});
+    add(Pass::backward_weights, kWide, t.wide_weights);
+    tuning.add("copy of 110592 bytes", {.microseconds = kWidening});
   }
   std::filesystem::path path() const { return folder_ / "tuning.json"; }
 
@@ -136,6 +161,16 @@ TEST_CASE("convolutions are fused if that was measured to be faster") {
   CHECK(chosen({100, 105, 130, 90, 120, 60, 80, 139}, kBoth) == kBoth);
   CHECK(chosen({100, kNever, kNever, 90, kNever, 60, 80, 139}, kAll) == kSums);
   CHECK(chosen({100, 105, 130, 90, 120, 60, 80, kNever}, kAll) == kBoth);
+  // The weights' gradient apart: 90 + 3.
+  const ConvolutionFusion wide_statistics{.statistics = true, .wide_weights = true};
+  const ConvolutionFusion any{.normalized = true, .statistics = true, .wide_weights = true};
+  CHECK(chosen({100, 105, 130, 90, 120, 60, 80, kNever, 92}, kWide) == kWide);
+  CHECK(chosen({100, 105, 130, 90, 120, 60, 80, kNever, 94}, kWide) == kNone);
+  CHECK(chosen({100, 105, 130, 90, 120, 60, 80, kNever, kNever}, kWide) == kNone);
+  CHECK(chosen({100, 105, 130, 90, 120, 60, 80, kNever, 92}, wide_statistics) == wide_statistics);
+  // With a normalized input it is always apart. Statistics: 105 + 92 + a copy. Both: 130 + 120 + 3.
+  CHECK(chosen({100, 105, 130, 90, 120, 57, 80, kNever, 92}, any) == kBoth);
+  CHECK(chosen({100, 105, 130, 90, 120, 55, 80, kNever, 92}, any) == wide_statistics);
   // Nothing is measured without a file, nor without a GPU.
   CHECK(cuda::make_convolution_planner_for(h200())->choose_fusion(problem(), kBoth) == kNone);
   const TemporaryFolder empty;
