@@ -42,7 +42,9 @@ class ConvolutionOp : public Op, public NeighbourFusion {
     if (layer.bias) info_.parameters.push_back(channels_spec(layer.parameters[1].shape, context.type()));
     forward_ = planned(layer.transposed ? Pass::backward_data : Pass::forward);
     if (mode == Mode::inference) return;
-    if (may_fuse()) layer_.problem.fusion = context.convolutions->choose_fusion(layer_.problem, {.wide_weights = true});
+    constexpr ConvolutionFusion kWide{.wide_weights = true};
+    if (layer.groups > 1) layer_.problem.fusion = kWide;
+    if (may_fuse()) layer_.problem.fusion = context.convolutions->choose_fusion(layer_.problem, kWide);
     backward_weights_ = planned(Pass::backward_weights);
   }
 
@@ -109,7 +111,7 @@ class ConvolutionOp : public Op, public NeighbourFusion {
   }
 
  private:
-  // Our own kernels of groups, and those in float32, do nothing more than their passes.
+  // Convolutions with groups are our own kernels.
   bool may_fuse() const { return context_.type() != DataType::f32 && layer_.groups == 1; }
 
   std::unique_ptr<ConvolutionPlan> planned(Pass pass) {

@@ -138,13 +138,14 @@ __global__ void __launch_bounds__(Columns::kThreads, Columns::kBlocksEach)
   store_block_sums(outputs, sums, partial + blockIdx.z * (std::size_t{outputs.stripes} * outputs.channels));
 }
 
-template <class T>
-__global__ void finish_weights(Predecessor previous, Columns outputs, const Sums<1>* partial, T* gradient) {
+__global__ void finish_weights(Predecessor previous, Columns outputs, const Sums<1>* partial, const float* factor,
+                               float* gradient) {
   await(previous);
   const std::size_t weight = blockIdx.z;
+  const float by = *factor;
   add_up_stripes(
       outputs, partial + weight * outputs.stripes * outputs.channels,
-      [&](unsigned filter, const Sums<1>& sum) { gradient[weight * outputs.channels + filter] = T(sum.of[0]); });
+      [&](unsigned filter, const Sums<1>& sum) { gradient[weight * outputs.channels + filter] = by * sum.of[0]; });
 }
 
 template <class T>
@@ -184,7 +185,8 @@ class GroupedConvolution final : public ConvolutionPlan {
       const dim3 grid = outputs_.grid(), sum_grid = outputs_.sum_grid();
       launch(depthwise() ? weight_sums<T, true> : weight_sums<T, false>, dim3(grid.x, grid.y, weights_),
              outputs_.block(), stream, groups_, outputs_, x, y, partial);
-      launch(finish_weights<T>, dim3(sum_grid.x, 1, weights_), outputs_.sum_block(), stream, outputs_, partial, w);
+      launch(finish_weights, dim3(sum_grid.x, 1, weights_), outputs_.sum_block(), stream, outputs_, partial,
+             operands.factor, static_cast<float*>(operands.weights));
     }
   }
 
