@@ -76,6 +76,14 @@ def run(*arguments, ranks=0, timeout=TIMEOUT, environment=None, prefix=()):
     return finish(start(*arguments, ranks=ranks, environment=environment, prefix=prefix), timeout, since)
 
 
+def at_once(function, cases):
+    """Returns (case, function(case)) for each case. The calls run concurrently: for short runs that mostly wait for
+    mpirun to end, which takes a second if a rank failed."""
+    cases = list(cases)
+    with concurrent.futures.ThreadPoolExecutor(max_workers=8) as pool:
+        return list(zip(cases, pool.map(function, cases)))
+
+
 def read_terminal(descriptor):
     """What is written to a pseudo-terminal until all writers have closed it."""
     found = b""
@@ -247,6 +255,16 @@ class ProgramTest(unittest.TestCase):
         data = self.folder / "text.h5"
         self.succeed("import", data, source, "--from", "text", "--hold-out", "0.2")
         return data
+
+    def assert_all_refused(self, cases, ranks=2, **options):
+        """Training fails for each case: (change of the options, reason)."""
+        def train(case):
+            number, (change, _) = case
+            return run(*self.training(self.folder / f"refused-{number}", **{**options, **change}), ranks=ranks)
+        for (_, (change, reason)), result in at_once(train, enumerate(cases)):
+            with self.subTest(change=change):
+                self.assertNotEqual(result.status, 0, str(result))
+                self.assertIn(reason, result.err)
 
     def train(self, out, ranks=0, model="mlp", environment=None, **options):
         """Trains, and returns results.json."""
