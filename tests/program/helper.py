@@ -80,7 +80,7 @@ def at_once(function, cases):
     """Returns (case, function(case)) for each case. The calls run concurrently: for short runs that mostly wait for
     mpirun to end, which takes a second if a rank failed."""
     cases = list(cases)
-    with concurrent.futures.ThreadPoolExecutor(max_workers=8) as pool:
+    with concurrent.futures.ThreadPoolExecutor(max_workers=4) as pool:
         return list(zip(cases, pool.map(function, cases)))
 
 
