@@ -175,10 +175,13 @@ class Survive(UndisturbedTest):
         self.assertEqual(status, "annulus: the job ends with status 1, ranks lost: 0")
 
     def test_every_end_reports_a_status(self):
-        for ranks, options, status in ((1, {"max_steps": 2}, 0), (2, {"max_steps": 2}, 0), (2, {"data": "none.h5"}, 1),
-                                       (2, {"no_such_option": 1}, 2)):
+        def end(case):
+            ranks, options, status = case
+            return finish(self.start_run(self.folder / f"{ranks}-{status}", ranks=ranks, **options))
+        for (ranks, options, status), result in helper.at_once(end, (
+                (1, {"max_steps": 2}, 0), (2, {"max_steps": 2}, 0), (2, {"data": "none.h5"}, 1),
+                (2, {"no_such_option": 1}, 2))):
             with self.subTest(ranks=ranks, options=options):
-                result = finish(self.start_run(self.folder / str(ranks), ranks=ranks, **options))
                 self.assertEqual(result.messages[-1], f"annulus: the job ends with status {status}, ranks lost: 0", str(result))
 
     def launch(self, out, *launch_options, program=(), **options):
@@ -189,25 +192,32 @@ class Survive(UndisturbedTest):
 
     def test_a_rank_ends_before_the_others_can_survive_it(self):
         """The others wait for it in MPI_Init: launch starts the job again."""
-        for number, (end, how, status) in enumerate((("kill -9 $$", "was lost", 75), ("exit 127", "ended", 1),
-                                                     ("exit 0", "ended", 1))):
+        def launch(case):
+            end, _, _ = case
+            folder = self.folder / end
+            folder.mkdir()
+            ranks = folder / "ranks"
+            ranks.write_text(f"""#!/bin/sh
+                [ "$OMPI_COMM_WORLD_RANK" != 1 ] || ! mkdir '{folder}/ended' 2> /dev/null || {end}
+                exec "$@"\n""")
+            ranks.chmod(0o755)
+            return self.launch(folder / "out", "--restarts", "1", program=[ranks])
+        for (end, how, status), (result, lines) in helper.at_once(launch, (
+                ("kill -9 $$", "was lost", 75), ("exit 127", "ended", 1), ("exit 0", "ended", 1))):
             with self.subTest(end=end):
-                out, ranks = self.folder / f"out-{number}", self.folder / f"ranks-{number}"
-                ranks.write_text(f"""#!/bin/sh
-                    [ "$OMPI_COMM_WORLD_RANK" != 1 ] || ! mkdir {self.folder}/ended-{number} 2> /dev/null || {end}
-                    exec "$@"\n""")
-                ranks.chmod(0o755)
-                result, lines = self.launch(out, "--restarts", "1", program=[ranks])
                 self.assertEqual(result.status, 0, str(result))
                 self.assertEqual(lines, [
                     f"launch: rank 1 {how} before the job could survive this: the job ends",
                     f"launch: 1 of 3 ranks were lost, and the job ended with status {status}: starting it again"])
-                self.assert_same_state(out / "checkpoint.h5", self.undisturbed / "checkpoint.h5")
+                self.assert_same_state(self.folder / end / "out/checkpoint.h5", self.undisturbed / "checkpoint.h5")
 
     def test_a_job_that_reports_an_error_is_not_started_again(self):
-        for options, status in (({"data": "none.h5"}, 1), ({"no_such_option": 1}, 2), ({"help": True}, 0)):
+        def launch(case):
+            options, status = case
+            return self.launch(self.folder / str(status), "--restarts", "1", **options)
+        for (options, status), (result, lines) in helper.at_once(launch, (
+                ({"data": "none.h5"}, 1), ({"no_such_option": 1}, 2), ({"help": True}, 0))):
             with self.subTest(options=options):
-                result, lines = self.launch(self.folder / "out", "--restarts", "1", **options)
                 self.assertEqual((result.status, lines), (status, []), str(result))
 
     def test_random_disturbances(self):
@@ -265,16 +275,17 @@ class SurviveInRounds(helper.ProgramTest):
         self.assertLess(losses[1], 0.8 * losses[0])
 
     def test_workers_and_servers_die(self):
-        for number, (ranks, deaths, options) in enumerate((
+        def run_on(case):
+            number, (ranks, deaths, options) = case
+            return self.finish_run(self.folder / str(number), ranks, deaths, **options)
+        for (number, (ranks, deaths, options)), results in helper.at_once(run_on, enumerate((
                 (2, {0: 7}, {}), (2, {1: 20}, {}), (3, {1: 7}, {"model": "resnet20"}), (4, {2: 6, 0: 8, 1: 26}, {}),
                 (3, {0: 7}, {"servers": 1}), (3, {2: 9}, {"servers": 1}),  # a worker, and the only server
                 (4, {3: 5, 1: 22}, {"servers": 2}), (2, {0: 7}, {"servers": 1}), (3, {0: 3}, {"sync_every": "0.05s"}),
                 (3, {1: 7, 0: 19}, {"strategy": "local"}),
-                (3, {0: 7}, {"strategy": "local", "outer": "nesterov", "overlap": True, "model": "resnet20"}))):
+                (3, {0: 7}, {"strategy": "local", "outer": "nesterov", "overlap": True, "model": "resnet20"})))):
             with self.subTest(ranks=ranks, deaths=deaths, **options):
-                out = self.folder / str(number)
-                results = self.finish_run(out, ranks, deaths, **options)
-                self.assert_each_step_once(out, results)
+                self.assert_each_step_once(self.folder / str(number), results)
                 if "sync_every" not in options:
                     self.assertEqual([epoch["steps"] for epoch in results["epochs"]], [self.EPOCH, self.EPOCH])
 
