@@ -16,10 +16,11 @@ constexpr std::size_t kScratchBytes = 4 << 20;  // for arrays outside allocate()
 class Hierarchical final : public StreamAlgorithm {
  public:
   Hierarchical(const World& world, cuda::SideLane& lane, WireType wire)
-      : StreamAlgorithm(lane.stream()),
-        node_(make_direct_all_reduce(world.node(), lane)),
-        across_nodes_(make_nccl(world.across_nodes(), lane, wire)),
-        scratch_(allocate(kScratchBytes)) {}
+      : StreamAlgorithm(lane.stream()), node_(make_direct_all_reduce(world.node(), lane)) {
+    const World across_nodes = world.across_nodes();
+    world.all_or_none([&] { across_nodes_ = make_nccl(across_nodes, lane, wire); });  // or others of a node would go on
+    scratch_ = allocate(kScratchBytes);
+  }
   ~Hierarchical() override { leave(); }
 
   void end_waits() noexcept override {

@@ -66,13 +66,25 @@ double direct_speed_up(const Request& request) {
   }
 }
 
+// Null if it cannot be used. The same on every rank.
+Made try_direct(const Request& request) try {
+  return make_direct(request);
+} catch (const Error&) {
+  return nullptr;
+}
+
 // The faster one. Both have the same bits, so different runs may use either. Ranks that share a GPU take turns of
-// milliseconds, which measures nothing.
+// milliseconds, which measures nothing; a direct all-reduce waits for the others 3 times, and a ring of N ranks at least
+// 2N - 1 times.
 Made make_over_peers(const Request& request) {
   const auto because = [&](const std::string& why) {
     return Request{request.world, request.device, request.wire, request.crossover, request.why + why};
   };
-  const double speed_up = shared_gpu(request.world).empty() ? direct_speed_up(request) : 0;
+  if (!shared_gpu(request.world).empty()) {
+    Made direct = try_direct(because("; ranks that share a GPU wait for fewer turns of others than in a ring"));
+    return direct ? std::move(direct) : make_ring(request);
+  }
+  const double speed_up = direct_speed_up(request);
   if (speed_up > 1) return make_direct(because(fmt::format("; {:.1f} times as fast as a ring", speed_up)));
   return make_ring(because(speed_up > 0 ? fmt::format("; {:.1f} times as fast as directly", 1 / speed_up) : ""));
 }

@@ -136,18 +136,13 @@ void PeerAllReduce::expect_all_there() {
 }
 
 void PeerAllReduce::try_out() {
-  constexpr double kSeconds = 10;
   constexpr std::size_t kCount = 10'001;  // chunks of several blocks, the last one incomplete
   world_.all_or_none([&] {
     const DeviceView first = scratch_.slice(0, std::min(scratch_.bytes, kCount * sizeof(float)));
     std::vector<float> values(first.bytes / sizeof(float), static_cast<float>(rank() + 1));
     cuda::check(cudaMemcpyAsync(first.address, values.data(), first.bytes, cudaMemcpyHostToDevice, stream()));
     put_array(*find(first), Operation::all_reduce);
-    const double begun = now_seconds();
-    while (cudaStreamQuery(stream()) == cudaErrorNotReady) {
-      if (now_seconds() - begun > kSeconds) fail("GPUs of one node do not wake each other in a first all-reduce");
-      std::this_thread::sleep_for(std::chrono::microseconds(100));
-    }
+    finish(kPatience);
     cuda::check(cudaMemcpyAsync(values.data(), first.address, first.bytes, cudaMemcpyDeviceToHost, stream()));
     cuda::check(cudaStreamSynchronize(stream()));
     const auto sum = static_cast<float>(size() * (size() + 1) / 2);
@@ -156,17 +151,29 @@ void PeerAllReduce::try_out() {
   });
 }
 
-double PeerAllReduce::measure() {
-  constexpr int kTimes = 5;
+// The ranks begin together because each all-reduce ends on all at the same time.
+double PeerAllReduce::measure(double patience) {
+  constexpr int kTimes = 6;
   double least = std::numeric_limits<double>::infinity();
-  for (int i = 0; i < kTimes; ++i) {
-    world_.barrier();
-    const double begun = now_seconds();
-    put_array(*find(scratch_), Operation::all_reduce);
-    cuda::check(cudaStreamSynchronize(stream()));
-    least = std::min(least, now_seconds() - begun);
-  }
+  world_.all_or_none([&] {
+    for (int i = 0; i < kTimes; ++i) {
+      const double begun = now_seconds();
+      put_array(*find(scratch_), Operation::all_reduce);
+      finish(patience);
+      least = std::min(least, now_seconds() - begun);
+    }
+  });
   return std::ranges::max(world_.gather(least));
+}
+
+// Waits for the stream. Throws Error after this many seconds, because another rank may have failed.
+void PeerAllReduce::finish(double patience) {
+  const double begun = now_seconds();
+  while (cudaStreamQuery(stream()) == cudaErrorNotReady) {
+    if (now_seconds() - begun > patience) fail("GPUs of one node do not wake each other in a first all-reduce");
+    std::this_thread::yield();
+  }
+  cuda::check(cudaStreamSynchronize(stream()));
 }
 
 void PeerAllReduce::read_own(DeviceView memory, void* to) {

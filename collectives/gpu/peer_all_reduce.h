@@ -20,6 +20,7 @@ class PeerAllReduce : public StreamAlgorithm {
  public:
   // Floats of an array that are never cut, for the sake of copy engines and kernels.
   static constexpr std::size_t kLine = 256 / sizeof(float);
+  static constexpr double kPatience = 10;  // seconds that a first all-reduce may take
 
   ~PeerAllReduce() override;
 
@@ -31,8 +32,9 @@ class PeerAllReduce : public StreamAlgorithm {
   // Runs a first small all-reduce, to verify that the mapped memory can be used and that the ranks' streams wake each
   // other. Collective; throws Error on all ranks if it fails.
   void try_out();
-  // Returns the time of an all-reduce that fills the scratch; the same on every rank. Collective.
-  double measure();
+  // Returns the time of an all-reduce that fills the scratch; the same on every rank. Collective; throws Error on all
+  // ranks if it fails on one, for which the others wait this many seconds.
+  double measure(double patience = kPatience);
 
  protected:
   // Memory of this rank that others have mapped, and where theirs is mapped.
@@ -78,6 +80,7 @@ class PeerAllReduce : public StreamAlgorithm {
   };
 
   void put_staged(DeviceView values);
+  void finish(double patience);
   Farewell& farewell(std::size_t rank) const { return *farewells_[rank]; }
 
   World world_;

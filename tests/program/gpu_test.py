@@ -229,7 +229,7 @@ class Optimizers(GpuTest):
 
 class AllReduce(GpuTest):
     def test_all_algorithms_agree(self):
-        found = {"auto": r"^ring over the GPUs' memory \(all ranks are on one node",
+        found = {"auto": r"^direct all-reduce over the GPUs' memory \(all ranks are on one node, .*; ranks that share a GPU",
                  "ring": r"^ring over the GPUs' memory \(requested",
                  "direct": r"^direct all-reduce over the GPUs' memory \(requested",
                  "shm": r"^shm, .*, staged through pinned memory",
@@ -810,8 +810,8 @@ class Faults(GpuTest):
         result = self.inject("hang:rank=1,step=3")
         self.assertEqual(result.status, 1, str(result))
         self.assertLess(result.seconds, STALL + 10)
-        stands = (r"in step 3: waiting for bucket 1 of (\d+); all-reduce: bucket 1 of \1, reduce-scatter, "
-                  r"ring step 1 of 2, waiting for rank 1$")
+        stands = (r"in step 3: waiting for bucket 1 of (\d+); all-reduce: bucket 1 of \1, all arrays are ready, "
+                  r"step 1 of 1, waiting for rank 1$")
         self.assertRegex(result.err, r"(?m)rank 0: no progress .* " + stands)
         self.assertRegex(result.err, r"rank 1: no progress .* in step 3: beginning the step")
 

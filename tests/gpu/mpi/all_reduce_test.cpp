@@ -17,8 +17,10 @@
 #include "collectives/gpu/ipc_ring.h"
 #include "collectives/gpu/message_ring.h"
 #include "collectives/gpu/nccl.h"
+#include "collectives/gpu/peer_all_reduce.h"
 #include "collectives/gpu/places.h"
 #include "collectives/gpu/staged.h"
+#include "collectives/gpu/stream_flags.h"
 #include "kernels/base/error.h"
 #include "kernels/base/host_memory.h"
 #include "kernels/base/on_error.h"
@@ -663,6 +665,46 @@ TEST_CASE("the description names the algorithm and the reason") {
   CHECK(chosen.starts_with("NCCL's all-reduce") == shared_gpu(world).empty());
   for (const std::string& other : {between("auto", WireType::bf16), between("ring", WireType::fp32)})
     CHECK_THAT(other, Catch::Contains("several nodes") && !Catch::StartsWith("NCCL"));
+}
+
+namespace {
+
+// Fails on the last rank, for which the others wait.
+class FailingOnOneRank final : public PeerAllReduce {
+ public:
+  FailingOnOneRank(const World& world, cuda::SideLane& lane)
+      : PeerAllReduce(world, lane.stream(), {}, 1024), flag_(share(sizeof(std::uint32_t))) {}
+  ~FailingOnOneRank() override { leave(); }
+
+  Range chunk(std::size_t count) const override { return {0, count}; }
+  std::uint64_t bytes_to_send(DeviceView, Operation) const override { return 0; }
+
+ private:
+  std::uint32_t* flag() const { return reinterpret_cast<std::uint32_t*>(flag_.own.address); }
+  void put_array(const Array&, Operation) override {
+    if (rank() + 1 == size()) fail("broken");
+    flags_.wait(stream(), flag(), 1);
+  }
+  void raise_own_flags() override { flags_.write(aside(), flag(), 1); }
+
+  const cuda::StreamFlags flags_;
+  const Arena flag_;
+};
+
+}  // namespace
+
+TEST_CASE("an all-reduce that fails on one rank while it is measured fails on all") {
+  const World world;
+  use_gpu(world);
+  if (world.size() == 1) return;
+  cuda::CudaDevice device(current_gpu());
+  cuda::SideLane lane(device);
+  CHECK_THROWS_WITH(
+      [&] {
+        FailingOnOneRank all_reduce(world, lane);
+        all_reduce.measure(0.2);
+      }(),
+      Catch::Contains("GPUs of one node do not wake each other"));
 }
 
 // With ANNULUS_EMULATED_APART.
