@@ -141,7 +141,7 @@ inline AllReduceName name_of(std::size_t bucket) {
 // On GPUs "ring" uses peer access between the GPUs of a node, and messages between nodes; "direct" pulls from all GPUs
 // of a node at the same time; "nccl" is NCCL's all-reduce; "hierarchical" all-reduces chunks by NCCL between nodes, if
 // each rank has a GPU of its own; the others are the host's algorithms, staged through the host's memory; "auto" is the
-// faster one of "ring" and "direct" on one node, and else "nccl", if possible.
+// faster one of "ring" and "direct" on one node, and else "nccl", if possible, and else the host's.
 //
 // `wire`: the number format of messages; int8: of those with error feedback, which go round a ring of all ranks, the
 // others are fp32. `crossover`: reuses the crossover of an earlier run, to reproduce its bits,

@@ -67,15 +67,17 @@ double direct_speed_up(const Request& request) {
 }
 
 // Null if it cannot be used. The same on every rank.
-Made try_direct(const Request& request) try {
-  return make_direct(request);
-} catch (const Error&) {
-  return nullptr;
+Made try_direct(const Request& request) {
+  try {
+    return make_direct(request);
+  } catch (const Error&) {
+    return nullptr;
+  }
 }
 
 // The faster one. Both have the same bits, so different runs may use either. Ranks that share a GPU take turns of
-// milliseconds, which measures nothing; a direct all-reduce waits for the others 3 times, and a ring of N ranks at least
-// 2N - 1 times.
+// milliseconds, which measures nothing; a direct all-reduce waits for the others 3 times, and a ring of N ranks at
+// least 2N - 1 times.
 Made make_over_peers(const Request& request) {
   const auto because = [&](const std::string& why) {
     return Request{request.world, request.device, request.wire, request.crossover, request.why + why};
@@ -137,6 +139,15 @@ Made make_between_nodes(const std::string& otherwise, const Request& request) {
   return make_through_host(otherwise, request, "the ranks are on several nodes, and MPI does not support GPU memory");
 }
 
+// By NCCL, or if that fails, by the host.
+Made or_through_host(Made (*make)(const Request&), const Request& request) {
+  try {
+    return make(request);
+  } catch (const Error& error) {  // the same on every rank
+    return make_through_host("auto", request, fmt::format("{}; {}", request.why, error.what()));
+  }
+}
+
 Made make_auto(const Request& request) {
   const World& world = request.world;
   const auto because = [&](std::string why) {
@@ -146,8 +157,8 @@ Made make_auto(const Request& request) {
     if (!shared_gpu(world).empty()) return make_between_nodes("auto", request);
     const Request own_gpus = because("the ranks are on several nodes, and each has a GPU of its own");
     // NCCL's own all-reduce also knows the nodes.
-    return request.wire != WireType::fp32 && can_be_hierarchical(world) ? make_hierarchical(own_gpus)
-                                                                        : make_vendors(own_gpus);
+    return or_through_host(
+        request.wire != WireType::fp32 && can_be_hierarchical(world) ? make_hierarchical : make_vendors, own_gpus);
   }
   std::string unreachable;
   try {
@@ -156,7 +167,7 @@ Made make_auto(const Request& request) {
     unreachable = error.what();
   }
   if (!shared_gpu(world).empty()) return make_through_host("auto", request, unreachable);
-  return make_vendors(because(unreachable));
+  return or_through_host(make_vendors, because(unreachable));
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <map>
@@ -79,6 +80,14 @@ ncclResult_t enqueue(ncclComm_t communicator, cudaStream_t stream, const Begin& 
   return ncclSuccess;
 }
 
+// ANNULUS_EMULATED_NO_NCCL: the rank on which communicators cannot be made.
+bool fails_here() {
+  const char* const failing = std::getenv("ANNULUS_EMULATED_NO_NCCL");
+  int rank = 0;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  return failing != nullptr && std::atoi(failing) == rank;
+}
+
 }  // namespace
 
 // The number of the rank that calls it.
@@ -98,6 +107,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* communicator, int ranks, ncclUni
   auto made = std::make_unique<ncclComm>();
   if (MPI_Comm_split(MPI_COMM_WORLD, color, rank, &made->communicator) != MPI_SUCCESS) return ncclSystemError;
   if (place_in(made.get()).size != ranks || place_in(made.get()).rank != rank) return ncclInvalidArgument;
+  if (fails_here()) return ncclSystemError;
   *communicator = made.release();
   return ncclSuccess;
 }

@@ -720,3 +720,19 @@ TEST_CASE("without peer access ring and direct are refused, and auto chooses ano
                  Catch::Contains(shared_gpu(world).empty() ? "NCCL's all-reduce" : "staged through pinned memory"));
   check_equal(sum_of(device, *all_reduce, integers(997, world.rank())), exact_sum(997, world.size()));
 }
+
+// With ANNULUS_EMULATED_NO_NCCL.
+TEST_CASE("if NCCL fails on one rank it is refused on all, and auto takes another algorithm", "[.no_nccl]") {
+  const World nodes(2);
+  use_gpu(World());
+  cuda::CudaDevice device(current_gpu());
+  for (const std::string name : {"nccl", "hierarchical"})
+    CHECK_THROWS_WITH(make_all_reduce(name, nodes, device), Catch::Contains("NCCL failed"));
+  const WireType wire = GENERATE(WireType::fp32, WireType::bf16);
+  const auto all_reduce = make_all_reduce("auto", nodes, device, wire);
+  CHECK_THAT(all_reduce->info().description,
+             Catch::Contains("NCCL failed") && Catch::Contains("staged through pinned memory"));
+  CHECK(all_reduce->info().wire == wire);
+  if (wire == WireType::fp32)
+    check_equal(sum_of(device, *all_reduce, integers(997, nodes.rank())), exact_sum(997, nodes.size()));
+}
