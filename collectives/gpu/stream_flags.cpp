@@ -16,8 +16,8 @@ using Batch = CUresult (*)(CUstream stream, unsigned count, CUstreamBatchMemOpPa
 
 // A stream that waits for a flag occupies one of the hardware's queues, and streams beyond the number of queues share
 // them: the streams that are to end the wait, or only to read the flags, must not queue up behind it. CUDA creates 8
-// queues by default, and reads this setting when it is first called, possibly by MPI. So it is set before main, when
-// there are no threads yet.
+// queues by default, and reads this setting when it is first called, possibly by MPI. So it is set when this module is
+// loaded: by choose_gpu() (src/job/open_device.h) before MPI_Init.
 [[maybe_unused]] const int most_queues = setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
 
 void* entry_point(const char* name) {

@@ -60,6 +60,10 @@ class HardwareQueue {
 // invalid.
 bool unsafe_while_capturing();
 
+// Whether a stream of the current device is captured, in any mode and by any thread. Then nobody may wait for the
+// device, and a call that would makes the capture invalid.
+bool captured_on_device();
+
 // Waits until all streams of the current device are idle.
 void synchronize_device();
 

@@ -191,6 +191,17 @@ bool unsafe_while_capturing() {
   return forbidden;
 }
 
+bool captured_on_device() {
+  const std::lock_guard lock(streams().mutex);
+  bool captured = false;
+  for (const auto& [handle, stream] : streams().all) {
+    if (!stream->capture || stream->device() != current_device()) continue;
+    stream->capture->valid = false;
+    captured = true;
+  }
+  return captured;
+}
+
 void synchronize_device() {
   std::vector<std::shared_ptr<CUstream_st>> all;
   {
@@ -263,7 +274,7 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void*
 }
 
 cudaError_t cudaDeviceSynchronize() {
-  if (emulated::unsafe_while_capturing()) return remember(cudaErrorStreamCaptureUnsupported);
+  if (emulated::captured_on_device()) return remember(cudaErrorStreamCaptureUnsupported);
   emulated::synchronize_device();
   return cudaSuccess;
 }

@@ -90,6 +90,17 @@ TEST_CASE("other threads may allocate during a thread-local capture, but not dur
   CHECK(result == cudaErrorStreamCaptureUnsupported);
 }
 
+TEST_CASE("no thread may wait for a device of which a stream is captured") {
+  OwnStream stream;
+  for (const auto mode : {cudaStreamCaptureModeThreadLocal, cudaStreamCaptureModeGlobal}) {
+    cudaError_t result = cudaSuccess;
+    const auto wait_elsewhere = [&] { std::thread([&] { result = cudaDeviceSynchronize(); }).join(); };
+    CHECK(end_of_capture(stream, wait_elsewhere, mode) == cudaErrorStreamCaptureInvalidated);
+    CHECK(result == cudaErrorStreamCaptureUnsupported);
+  }
+  CHECK(cudaDeviceSynchronize() == cudaSuccess);
+}
+
 TEST_CASE("an event within a capture only orders work; one from outside is an error") {
   OwnStream stream, other;
   cudaEvent_t event = nullptr, before = nullptr;
