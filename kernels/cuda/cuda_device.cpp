@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 
 #include "kernels/base/error.h"
 #include "kernels/base/on_error.h"
@@ -119,9 +120,13 @@ void CudaDevice::download(DeviceView from, std::span<std::byte> host) {
   finish();
 }
 
+// Through pinned memory, because every step waits for it: to other memory the driver copies in several stages.
 void CudaDevice::peek(DeviceView from, std::span<std::byte> host) {
-  check(cudaMemcpyAsync(host.data(), from.address, host.size(), cudaMemcpyDeviceToHost, side_.get()));
+  if (peeked_.view().bytes < host.size()) peeked_ = allocate_pinned(host.size());
+  std::byte* const pinned = peeked_.view().address;
+  check(cudaMemcpyAsync(pinned, from.address, host.size(), cudaMemcpyDeviceToHost, side_.get()));
   check(cudaStreamSynchronize(side_.get()));
+  std::memcpy(host.data(), pinned, host.size());
 }
 
 void CudaDevice::write(std::span<const float> host, const TensorSpec& spec, DeviceView to) {

@@ -53,6 +53,7 @@ class CudaDevice final : public Device {
   LaneClock clock_;
   Uploader uploader_;
   Stream side_;    // for peek()
+  Buffer peeked_;  // likewise, pinned
   Stream beside_;  // for run_beside()
   Event beside_done_ = make_event();
   std::unique_ptr<DeviceLossScaling> scaling_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
 #include "kernels/base/clock.h"
 #include "kernels/base/error.h"
@@ -11,9 +12,14 @@
 namespace annulus {
 namespace {
 
+// The last of the slots, at the begin of the arena, from which a step reads its metrics.
+const Parameter& last_slot(const Parameters& parameters) {
+  return parameters.metrics() != nullptr ? *parameters.metrics() : parameters.steering();
+}
+
 // The first bucket holds all metrics: a step reads them from it before it updates anything. `apart`: nothing else.
 std::vector<Range> plan_buckets(const Parameters& parameters, std::size_t bucket_bytes, bool apart) {
-  const Parameter& last = parameters.metrics() != nullptr ? *parameters.metrics() : parameters.steering();
+  const Parameter& last = last_slot(parameters);
   const std::size_t metrics = last.offset + last.bytes, begin = apart ? metrics / sizeof(float) : 0;
   std::vector<std::size_t> ends;
   for (const Parameter& p : parameters.updated())
@@ -789,12 +795,14 @@ DeviceView Trainer::metrics_slot(DeviceView arena) const {
 
 StepMetrics Trainer::read_metrics() {
   const Parameters& parameters = model_.parameters();
-  Metrics means{};  // zeros if another stage of a pipeline has them
-  if (parameters.metrics() != nullptr)
-    device_.peek(metrics_slot(exchanged()).slice(0, sizeof means), std::as_writable_bytes(std::span(means)));
+  const Parameter& last = last_slot(parameters);
+  std::vector<std::byte> slots(last.offset + last.bytes);
+  device_.peek(exchanged().slice(0, slots.size()), slots);
   ControlFlags flags;
-  device_.peek(exchanged().slice(parameters.steering().offset, sizeof flags),
-               std::as_writable_bytes(std::span(&flags, 1)));
+  std::memcpy(&flags, slots.data() + parameters.steering().offset, sizeof flags);
+  Metrics means{};  // zeros if another stage of a pipeline has them
+  if (const Parameter* metrics = parameters.metrics())
+    std::memcpy(&means, slots.data() + metrics->offset, sizeof means);
   if (options_.pipeline == nullptr) return {means[0], means[1], timestamps_.steps, flags};
   std::array<double, 7> sums{means[0],         means[1],   flags.stop,   flags.evaluate,
                              flags.checkpoint, flags.copy, flags.skipped};
