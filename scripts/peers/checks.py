@@ -44,6 +44,7 @@ class Target:
     what: str
     direction: str  # "at least" or "at most"
     wanted: float
+    gpu: str = ""  # nvidia-smi's name of the only one for which it is meant; any if empty
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,7 +66,7 @@ class Session:
         self.end = time.monotonic() + options.seconds
         self.facts = {}
         self.no_programs = self.no_gpu = self.no_pytorch = None  # the reason, if there are none
-        self.tuning = None  # the file, once it is complete
+        self.tuned = {}  # precision -> the tuning file, once it is complete
         self.data_file = options.data
 
     def left(self):
@@ -179,10 +180,10 @@ def how_it_ended(status):
 class PyTorch:
     """A running scripts/peers/torch_gpu.py, which keeps its network ready between measurements."""
 
-    def __init__(self, step, variant, model, batch, image, classes, ready_in):
+    def __init__(self, step, variant, model, batch, image, classes, precision, ready_in):
         session = step.session
         command = session.torch("torch_gpu.py", "step", model, batch, "--image", image, "--classes", classes,
-                                "--precision", session.options.precision, "--variant", variant)
+                                "--precision", precision, "--variant", variant)
         step.note(command)
         self.step = step
         self.log = open(step.log, "a")
@@ -225,7 +226,7 @@ class PyTorch:
 
 
 @contextlib.contextmanager
-def pytorch(step, variants, model, batch, image, classes, seconds):
+def pytorch(step, variants, model, batch, image, classes, precision, seconds):
     """Name -> measurement function of each variant that works; the errors of the others are added to the step's figures."""
     with contextlib.ExitStack() as running:
         candidates = {}
@@ -234,7 +235,7 @@ def pytorch(step, variants, model, batch, image, classes, seconds):
             try:
                 step.session.need_pytorch()
                 # A slow compilation must leave time to measure the others.
-                peer = PyTorch(step, variant, model, batch, image, classes, ready_in=0.6 * step.left())
+                peer = PyTorch(step, variant, model, batch, image, classes, precision, ready_in=0.7 * step.left())
             except NotRun as missing:
                 step.figures[name] = f"not run: {missing}"
             except Failed as error:
@@ -247,14 +248,14 @@ def pytorch(step, variants, model, batch, image, classes, seconds):
         yield candidates
 
 
-def take_turns(step, candidates):
-    """Name -> its results of each round. At least one round, more if there is time.
+def take_turns(step, candidates, rounds):
+    """Name -> its results of each round. At least one round, and up to `rounds` if there is time.
 
     A candidate that fails has no further turns and fails the check in the end, but the others' results are kept.
     Candidates without results are left out.
     """
     said = {name: [] for name in candidates}
-    for _ in range(step.session.scale.rounds):
+    for _ in range(rounds):
         begin = time.monotonic()
         try:
             for name, measure in candidates.items():
@@ -310,23 +311,25 @@ def run_check(session, check):
             "figures": step.figures, "rows": step.rows, "measured": step.measured}
 
 
-def judge(checks, results, quick):
-    """Every target of every check, including unmeasured ones."""
+def judge(checks, results, quick, gpu=""):
+    """Every target of every check, including unmeasured ones. `gpu`: the name of the one here."""
     rows = []
     for check in checks:
         measured = next((r.get("measured", {}) for r in results if r["name"] == check.name), {})
         for target in check.targets:
             for of, value in measured.get(target.what, [(check.title, None)]):
+                elsewhere = target.gpu not in ("", gpu)
                 rows.append({"check": check.name, "of": of, "what": target.what, "value": value,
                              "direction": target.direction, "wanted": target.wanted,
-                             "status": judgement(target, value, quick)})
+                             "only on": f"{target.gpu}, this is {gpu or 'another GPU'}" if elsewhere else "",
+                             "status": judgement(target, value, quick or elsewhere)})
     return rows
 
 
-def judgement(target, value, quick):
+def judgement(target, value, exempt):
     if value is None:
         return "not measured"
-    if quick:
+    if exempt:
         return "not judged"
     return "met" if (value >= target.wanted if target.direction == "at least" else value <= target.wanted) else "missed"
 
@@ -342,10 +345,11 @@ def not_run(check, reason):
 
 def write_report(session, checks, results):
     results = results + [not_run(check, "not yet") for check in checks[len(results):]]
-    report = {"status": overall(results), "quick": session.options.quick, "precision": session.options.precision,
+    report = {"status": overall(results), "quick": session.options.quick,
               "seconds": round(session.options.seconds - session.left(), 1), "budget": session.options.seconds,
               "arguments": sys.argv[1:], "facts": session.facts,
-              "targets": judge(checks, results, session.options.quick), "checks": results}
+              "targets": judge(checks, results, session.options.quick, session.facts.get("GPU", {}).get("name", "")),
+              "checks": results}
     write(session.out / "report.json", json.dumps(report, indent=2) + "\n")
     write(session.out / "report.md", markdown(report, session.out))
     if session.options.archive:
@@ -384,14 +388,15 @@ def table(rows):
 
 def target_line(row):
     value = "" if row["value"] is None else f"{text_of(row['value'])} "
-    return f"{row['status']}: {row['of']}: {value}{row['what']} ({row['direction']} {row['wanted']})"
+    condition = f" on {row['only on']}" if row["only on"] else ""
+    return f"{row['status']}: {row['of']}: {value}{row['what']} ({row['direction']} {row['wanted']}{condition})"
 
 
 def markdown(report, out):
     statuses = [check["status"] for check in report["checks"]]
     counts = ", ".join(f"{statuses.count(status)} {status}" for status in ("passed", "failed", "not run"))
     parts = [f"# GPU check: {report['status']}",
-             f"{counts}; {report['seconds']:.0f} of {report['budget']:.0f} s; {report['precision']}"
+             f"{counts}; {report['seconds']:.0f} of {report['budget']:.0f} s"
              + (". Quick: sizes are small, and targets are not checked." if report["quick"] else ".")]
     if report["targets"]:
         parts += ["## Targets", "Ratios of medians over the alternating rounds of this run.",

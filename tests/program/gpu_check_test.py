@@ -75,7 +75,8 @@ class GpuCheck(helper.ProgramTest):
         self.stand_in("compute-sanitizer", 'shift 4; exec "$@"')
         self.stand_in("nvidia-smi", 'case $1 in *=name,*) echo "NVIDIA H100 PCIe, 580.95" ;; esac')
         missing = self.stand_in("no-pytorch", "echo '{\"missing\": \"nothing there\"}'")
-        report, made = self.check("--data", self.data, "--python", missing, "--skip", "train_precisions,small")
+        report, made = self.check("--data", self.data, "--python", missing, "--skip",
+                                  "train_precisions,small,step_bf16")
         self.assertEqual(report["status"], "incomplete")
         for name, check in made.items():
             with self.subTest(name=name):
@@ -89,15 +90,18 @@ class GpuCheck(helper.ProgramTest):
         self.assertGreaterEqual(made["train"]["figures"]["test accuracy"], 0.5)
         self.assertEqual(len(set(made["resume"]["figures"].values())), 1)
         self.assertEqual([row["ranks"] for row in made["train_ranks"]["rows"]], [2])
-        self.assertEqual({row["who"] for row in made["step"]["rows"]}, {"annulus", "annulus, tuned"})
-        self.assertEqual(made["step"]["figures"]["PyTorch eager"],
+        self.assertGreater(made["tune_fp16"]["figures"]["images/s before"], 0)
+        self.assertEqual([row["who"] for row in made["step_fp16"]["rows"]], ["annulus, tuned"])
+        self.assertEqual(made["step_fp16"]["rows"][0]["of"], "lenet, batch 4, fp16")
+        self.assertEqual(made["step_fp16"]["figures"]["PyTorch eager"],
                          "not run: no PyTorch with CUDA: nothing there")
         self.assertEqual(len(made["shared_2"]["rows"]), 3)
         self.assertEqual({(row["size"], row["who"]) for row in made["all_reduce_2"]["rows"]},
                          {(size, who) for size in ("4 KiB", "64 KiB") for who in ("ring", "direct", "shm", "mpi")})
-        self.assertTrue(json.loads((self.out / "timeline.json").read_text()))
+        self.assertTrue(json.loads((self.out / "timeline_bf16.json").read_text()))
+        self.assertIn(" --precision fp16 ", made["profile_fp16"]["commands"][-1])
         kernels = [[cell.strip() for cell in line.strip("|").split("|")]
-                   for line in made["profile"]["figures"]["kernels"]]
+                   for line in made["profile_bf16"]["figures"]["kernels"]]
         self.assertEqual(kernels[0][-2:], ["ms predicted", "ms measured"])
         self.assertEqual([row[0] for row in kernels if row[0].startswith("convolution")],
                          ["convolution, forward", "convolution, backward"])
@@ -109,11 +113,11 @@ class GpuCheck(helper.ProgramTest):
 
     def test_beside_pytorch(self):
         self.take_annulus()
-        report, made = self.check("--python", self.stand_in("pytorch", PYTORCH), "--only", "step,small,all_reduce_*")
-        for name in ("step", "small", "all_reduce_2"):
+        report, made = self.check("--python", self.stand_in("pytorch", PYTORCH), "--only", "step_bf16,small,all_reduce_*")
+        for name in ("step_bf16", "small", "all_reduce_2"):
             self.assert_status(made[name], "passed")
-        self.assertEqual(made["step"]["figures"]["PyTorch compile"], "failed: PyTorch: no compiler")
-        ours, eager = made["step"]["rows"]
+        self.assertEqual(made["step_bf16"]["figures"]["PyTorch compile"], "failed: PyTorch: no compiler")
+        ours, eager = made["step_bf16"]["rows"]
         self.assertEqual((ours["who"], eager["who"], eager["images/s"]), ("annulus", "PyTorch eager", 1000))
         self.assertAlmostEqual(eager["ours / it"], ours["images/s"] / 1000)
         for row in made["all_reduce_2"]["rows"]:
@@ -125,30 +129,44 @@ class GpuCheck(helper.ProgramTest):
     def test_peaks_of_an_unknown_gpu(self):
         self.take_annulus()
         self.stand_in("nvidia-smi", 'case $1 in *=name,*) echo "NVIDIA T400, 580.95" ;; esac')
-        _, made = self.check("--python", "false", "--only", "profile")
-        lines = made["profile"]["figures"]["kernels"]
+        _, made = self.check("--python", "false", "--only", "profile_bf16")
+        lines = made["profile_bf16"]["figures"]["kernels"]
         self.assertNotIn("ms predicted", lines[0])
         self.assertIn("ms measured", lines[0])
         self.assertIn("the peaks of NVIDIA T400 are unknown", lines[-1])
 
     def test_a_program_that_fails_hides_no_figure_of_others(self):
         self.stand_in("annulus", f"[ $1 = doctor ] || exit 3; {DOCTOR}")
-        _, made = self.check("--python", self.stand_in("pytorch", PYTORCH), "--only", "step,shared_2,all_reduce_2", status=1)
-        self.assert_status(made["step"], "failed", "annulus: exit status 3")
-        self.assertEqual([(row["who"], row["images/s"], row["ours / it"]) for row in made["step"]["rows"]],
+        _, made = self.check("--python", self.stand_in("pytorch", PYTORCH), "--only", "step_fp16,shared_2,all_reduce_2",
+                             status=1)
+        self.assert_status(made["step_fp16"], "failed", "annulus: exit status 3")
+        self.assertEqual([(row["who"], row["images/s"], row["ours / it"]) for row in made["step_fp16"]["rows"]],
                          [("PyTorch eager", 1000, None)])
         self.assert_status(made["shared_2"], "failed", "several: exit status 3")
         self.assert_status(made["all_reduce_2"], "failed", "ours: exit status 3")
         self.assertEqual({row["who"] for row in made["all_reduce_2"]["rows"]}, {"gloo"})
 
+    def test_what_was_tuned_before_the_tuning_was_cut_off_is_kept(self):
+        self.stand_in("annulus", f"""[ $1 = bench ] || {{ {DOCTOR}; exit; }}
+            case "$*" in *--tune*) echo '{{}}' > {self.out}/tune.json; exec sleep 100 ;; esac
+            for file; do :; done  # --json FILE
+            echo '{{"rows": [{{"images_per_second": 7, "median_seconds": 0.1}}]}}' > "$file" """)
+        _, made = self.check("--python", "false", "--only", "tune_fp16", "--seconds", 6)
+        self.assert_status(made["tune_fp16"], "not run", "out of time")
+        self.assertEqual(made["tune_fp16"]["figures"], {"images/s before": 7, "file": "tune.json"})
+        self.assertTrue((self.out / "tune.json").exists())
+
     def test_calls_share_the_checks(self):
         def listed(*arguments):
             run = subprocess.run([sys.executable, SCRIPT, "--no-build", "--list", *arguments], capture_output=True, text=True)
-            return [line.split()[2] for line in run.stdout.splitlines()]
+            return {line.split()[2]: int(line.split()[3]) for line in run.stdout.splitlines()}
         calls = [listed("--call", number) for number in "123"]
-        self.assertEqual([call[0] for call in calls], ["facts"] * 3)
-        self.assertEqual(["facts", *(name for call in calls for name in call[1:])], listed())
-        self.assertEqual(calls[1], ["facts", "tune", "step", "small", "profile"])
+        self.assertEqual([next(iter(call)) for call in calls], ["facts"] * 3)
+        self.assertEqual(["facts", *(name for call in calls for name in list(call)[1:])], list(listed()))
+        for call, seconds in zip(calls, (420, 390, 480)):  # as documented
+            self.assertLessEqual(sum(call.values()), seconds)
+        for call, precision in zip(calls, ("fp16", "bf16")):
+            self.assertLess({f"{name}_{precision}" for name in ("tune", "step", "profile")}, set(call))
 
     def test_archive(self):
         self.stand_in("annulus", DOCTOR)
@@ -167,24 +185,24 @@ class GpuCheck(helper.ProgramTest):
         self.stand_in("annulus_gpu_tests", "kill -SEGV $$")
         self.stand_in("annulus_gpu_mpi_device_tests", "echo 'nothing was tested'")
         self.stand_in("annulus_plan_tests", PASSES)
-        report, made = self.check("--only", "unit,kernels,all_reduce_tests_1,plans,train,step", status=1)
+        report, made = self.check("--only", "unit,kernels,all_reduce_tests_1,plans,train,step_bf16", status=1)
         self.assertEqual(report["status"], "failed")
         self.assert_status(made["unit"], "failed", "exit status 1: a test: 1 is not 2")
         self.assert_status(made["kernels"], "failed", "SIGSEGV")
         self.assert_status(made["all_reduce_tests_1"], "failed", "no line 'All tests passed'")
         self.assert_status(made["plans"], "passed")
         self.assert_status(made["train"], "not run", "no data")
-        self.assert_status(made["step"], "failed")  # a program that writes no table
+        self.assert_status(made["step_bf16"], "failed")  # a program that writes no table
         self.assertIn("a test: 1 is not 2", self.markdown)
         self.assertIn("failed", self.printed)
 
     def test_without_a_gpu_nothing_counts_as_passed(self):
         self.stand_in("annulus", "echo '  cuda          no: there is no NVIDIA driver'")
         self.stand_in("annulus_unit_tests", PASSES)
-        _, made = self.check("--only", "unit,tune", status=1)
+        _, made = self.check("--only", "unit,tune_bf16", status=1)
         self.assert_status(made["facts"], "failed", "no GPU: there is no NVIDIA driver")
         self.assert_status(made["unit"], "not run", "no GPU")
-        self.assert_status(made["tune"], "not run", "no GPU")
+        self.assert_status(made["tune_bf16"], "not run", "no GPU")
 
     def test_nothing_is_built_without_a_gpu(self):
         run = subprocess.run([sys.executable, SCRIPT, "--quick", "--build", self.folder / "build", "--out", self.out],
@@ -216,6 +234,15 @@ class GpuCheck(helper.ProgramTest):
                          [("x", "met"), ("y", "missed"), ("C", "not measured")])
         results.append({"name": "c", "measured": {"exposed": [("z", 0.06)]}})
         self.assertEqual(checks.judge(listed, results, quick=False)[-1]["status"], "missed")
+
+    def test_targets_for_one_gpu_are_not_judged_on_others(self):
+        listed = [checks.Check("a", "A", 1, None, (checks.Target("images/s", "at least", 7000, gpu="NVIDIA H200"),))]
+        results = [{"name": "a", "measured": {"images/s": [("x", 6000.0)]}}]
+        lines = {gpu: checks.target_line(*checks.judge(listed, results, quick=False, gpu=gpu))
+                 for gpu in ("NVIDIA H200", "NVIDIA H100 PCIe")}
+        self.assertEqual(lines["NVIDIA H200"], "missed: x: 6,000 images/s (at least 7000)")
+        self.assertEqual(lines["NVIDIA H100 PCIe"],
+                         "not judged: x: 6,000 images/s (at least 7000 on NVIDIA H200, this is NVIDIA H100 PCIe)")
 
     def test_invalid_options(self):
         run = subprocess.run([sys.executable, SCRIPT, "--only", "unti", "--out", self.out], capture_output=True,
