@@ -126,6 +126,8 @@ Trainer::Trainer(Model& model, AllReduce& all_reduce, Optimizer& optimizer, Ledg
   plan_strategy();
   expect_flushed_subnormals();
   allocate_kept();
+  const Parameter& last = last_slot(model_.parameters());
+  slots_.resize(last.offset + last.bytes);
   if (strategy_->has_rounds()) round_metrics_ = device_.allocate(metrics_slot(exchanged()).bytes);
   if (options_.pipeline != nullptr) link_stages();
   activity_.plan(buckets_.size());
@@ -795,14 +797,12 @@ DeviceView Trainer::metrics_slot(DeviceView arena) const {
 
 StepMetrics Trainer::read_metrics() {
   const Parameters& parameters = model_.parameters();
-  const Parameter& last = last_slot(parameters);
-  std::vector<std::byte> slots(last.offset + last.bytes);
-  device_.peek(exchanged().slice(0, slots.size()), slots);
+  device_.peek(exchanged().slice(0, slots_.size()), slots_);
   ControlFlags flags;
-  std::memcpy(&flags, slots.data() + parameters.steering().offset, sizeof flags);
+  std::memcpy(&flags, slots_.data() + parameters.steering().offset, sizeof flags);
   Metrics means{};  // zeros if another stage of a pipeline has them
   if (const Parameter* metrics = parameters.metrics())
-    std::memcpy(&means, slots.data() + metrics->offset, sizeof means);
+    std::memcpy(&means, slots_.data() + metrics->offset, sizeof means);
   if (options_.pipeline == nullptr) return {means[0], means[1], timestamps_.steps, flags};
   std::array<double, 7> sums{means[0],         means[1],   flags.stop,   flags.evaluate,
                              flags.checkpoint, flags.copy, flags.skipped};

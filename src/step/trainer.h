@@ -274,11 +274,12 @@ class Trainer {
   GradientBuckets buckets_;
   Range pending_;                   // buckets that are deferred, or whose weights are being sent, and not finished
   std::uint64_t before_round_ = 0;  // steps
-  Buffer round_metrics_;     // means over a round so far, each part's with its weight; empty if there are no rounds
-  bool rehearsing_ = false;  // nothing is updated or booked
-  bool computing_ = false;   // the passes of a step
-  bool updating_ = false;    // some parameters are those of the next step
-  double own_seconds_ = 0;   // see own_seconds()
+  Buffer round_metrics_;  // means over a round so far, each part's with its weight; empty if there are no rounds
+  std::vector<std::byte> slots_;  // with the metrics of a step
+  bool rehearsing_ = false;       // nothing is updated or booked
+  bool computing_ = false;        // the passes of a step
+  bool updating_ = false;         // some parameters are those of the next step
+  double own_seconds_ = 0;        // see own_seconds()
   std::function<const Batch*()> peek_next_ = [] { return nullptr; };
   std::function<void()> before_update_ = [] {};
   std::function<void(std::size_t)> before_part_ = [](std::size_t) {};
