@@ -706,11 +706,14 @@ class Planner final : public ConvolutionPlanner {
 
   BuiltPointer measured(const ConvolutionProblem& problem) {
     expect_gpu(to_string(problem));
+    // Plans with wide weights are all of one engine, with settings in the order of its heuristics, and cuDNN compiles
+    // each for about a second: more of them would take longer than everything else.
+    const std::size_t most = problem.fusion.wide_weights ? 1 : std::numeric_limits<std::size_t>::max();
     Scratch scratch(problem);
     BuiltPointer best;
     double least = std::numeric_limits<double>::infinity();
     std::string objection;
-    for (const BuiltPointer& built : usable(problem, std::numeric_limits<std::size_t>::max())) {
+    for (const BuiltPointer& built : usable(problem, most)) {
       try {
         Plan plan(handle_, built);
         const double microseconds = scratch.measure(plan, least);
