@@ -145,14 +145,15 @@ class Bench(helper.ProgramTest):
                 self.assertEqual(len(set(in_step["median_seconds_of_ranks"])), 1)
 
     def test_invalid_options(self):
-        for arguments, word in ((("step", "--model", "squeezenet"), "squeezenet"),
-                                (("all-reduce", "--sizes", "many"), "many|sizes"),
-                                (("all-reduce", "--sizes", "4KiB", "--algorithms", "pigeon"), "pigeon"),
-                                (("all-reduce", "--algorithms", "ring,none"), "none has nothing to time"),
-                                (("noise", "--step", 0), "step")):
-            for ranks in (0, 2):
+        cases = ((("step", "--model", "squeezenet"), "squeezenet"),
+                 (("all-reduce", "--sizes", "many"), "many|sizes"),
+                 (("all-reduce", "--sizes", "4KiB", "--algorithms", "pigeon"), "pigeon"),
+                 (("all-reduce", "--algorithms", "ring,none"), "none has nothing to time"),
+                 (("noise", "--step", 0), "step"))
+        for ranks in (0, 2):
+            bench = lambda case: helper.run("bench", *case[0], ranks=ranks)
+            for (arguments, word), result in helper.at_once(bench, cases):
                 with self.subTest(arguments=arguments, ranks=ranks):
-                    result = helper.run("bench", *arguments, ranks=ranks)
                     self.assertNotEqual(result.status, 0, str(result))
                     self.assertEqual(len(result.messages), 1, str(result))
                     self.assertRegex(result.messages[0], word)

@@ -14,8 +14,10 @@ WORLDS = (0, 2)  # without mpirun, and two ranks
 
 class ErrorTest(helper.ProgramTest):
     def fails(self, arguments, names, ranks, **options):
-        """Fails soon, with one line "annulus: ..." that matches the regular expression `names`."""
-        result = run(*arguments, ranks=ranks, **options)
+        self.assert_failed(run(*arguments, ranks=ranks, **options), names)
+
+    def assert_failed(self, result, names):
+        """It failed soon, with one line "annulus: ..." that matches the regular expression `names`."""
         self.assertGreater(result.status, 0, str(result))
         self.assertLess(result.status, 128, f"ended by a signal\n{result}")
         self.assertNotEqual(result.status, helper.STOPPED, str(result))
@@ -24,13 +26,19 @@ class ErrorTest(helper.ProgramTest):
         self.assertRegex(result.messages[0], names)
         for line in ("terminate called", "HDF5-DIAG", "AddressSanitizer"):
             self.assertNotIn(line, result.err)
-        return result
 
     def training_fails(self, names, worlds=WORLDS, **options):
-        for ranks in worlds:
+        self.all_fail((names, options), worlds=worlds)
+
+    def all_fail(self, *cases, worlds=WORLDS):
+        """Training fails with the options of each case, (names, options), in each world, all at once."""
+        def train(number_and_run):
+            number, (_, options, ranks) = number_and_run
+            return run(*self.training(**{"out": self.folder / f"out-{number}", **options}), ranks=ranks)
+        runs = enumerate((names, options, ranks) for names, options in cases for ranks in worlds)
+        for (_, (names, options, ranks)), result in helper.at_once(train, runs):
             with self.subTest(ranks=ranks, **{name: str(value) for name, value in options.items()}):
-                out = options.get("out", self.folder / f"out-{ranks}")
-                self.fails(self.training(**{**options, "out": out}), names, ranks)
+                self.assert_failed(result, names)
 
 
 class Errors(ErrorTest):
@@ -38,11 +46,13 @@ class Errors(ErrorTest):
         self.training_fails(r"nowhere\.h5", data=self.folder / "nowhere.h5")
 
     def test_truncated_data(self):
-        broken = self.folder / "broken.h5"
         whole = self.data.read_bytes()
+        cases = []
         for length in (0, 100, len(whole) // 2, len(whole) - 1000):
+            broken = self.folder / f"{length}-broken.h5"
             broken.write_bytes(whole[:length])
-            self.training_fails(r"broken\.h5", data=broken)
+            cases.append((r"broken\.h5", {"data": broken}))
+        self.all_fail(*cases)
 
     def test_data_of_another_format(self):
         text = self.folder / "text.h5"
@@ -91,17 +101,14 @@ class Errors(ErrorTest):
         self.assertEqual(file.read_text(), "in the way")
 
     def test_invalid_options(self):
-        self.training_fails(r"squeezenet", model="squeezenet")
-        self.training_fails(r"pigeon", all_reduce="pigeon")
-        self.training_fails(r"--bogus", bogus=1)
+        bucket = r"--bucket: expected auto, tune or a size of at least 4KiB"
+        self.all_fail((r"squeezenet", {"model": "squeezenet"}), (r"pigeon", {"all_reduce": "pigeon"}),
+                      (r"--bogus", {"bogus": 1}), (r"(?i)batch", {"batch": 0}), (r"(?i)batch|many", {"batch": "many"}),
+                      *((bucket, {"bucket": size}) for size in ("1XB", "much", "4095", "-1")),
+                      (r"--defer: --bucket tune chooses", {"bucket": "tune", "defer": 0.5}),
+                      (r"(?i)lr", {"lr": "fast"}))
         for words in (["squeeze"], ["squeeze", "--help"], ["train", "squeeze", "--help"]):
             self.fails(words, "squeeze", 0)
-        self.training_fails(r"(?i)batch", batch=0)
-        self.training_fails(r"(?i)batch|many", batch="many")
-        for bucket in ("1XB", "much", "4095", "-1"):
-            self.training_fails(r"--bucket: expected auto, tune or a size of at least 4KiB", bucket=bucket)
-        self.training_fails(r"--defer: --bucket tune chooses", bucket="tune", defer=0.5)
-        self.training_fails(r"(?i)lr", lr="fast")
 
     def test_unknown_command(self):
         for ranks in WORLDS:
@@ -128,11 +135,11 @@ class Errors(ErrorTest):
         self.training_fails(r"(?i)global.batch", worlds=(3,), global_batch=2)
 
     def test_configuration_file(self):
-        file = self.folder / "run.toml"
-        for text, names in (("bogus = 1\n", r"bogus"), ("= = [\n", r"(?i)run\.toml|pars"), (None, r"nowhere\.toml")):
-            config = file if text else self.folder / "nowhere.toml"
-            file.write_text(text or "")
-            self.training_fails(names, config=config)
+        unknown, broken = self.folder / "unknown.toml", self.folder / "broken.toml"
+        unknown.write_text("bogus = 1\n")
+        broken.write_text("= = [\n")
+        self.all_fail((r"bogus", {"config": unknown}), (r"(?i)broken\.toml|pars", {"config": broken}),
+                      (r"nowhere\.toml", {"config": self.folder / "nowhere.toml"}))
 
     def test_loss_that_is_not_a_number(self):
         self.training_fails(r"(?i)loss", lr=1e30, epochs=3)
@@ -172,7 +179,9 @@ class OldCheckpoint(ErrorTest):
 
     def spared(self, names, **options):
         before = self.checkpoint.read_bytes()
-        self.training_fails(names, **{"out": self.out, "resume": True, **options})
+        for ranks in WORLDS:
+            with self.subTest(ranks=ranks):
+                self.fails(self.training(**{"out": self.out, "resume": True, **options}), names, ranks)
         self.assertEqual(before, self.checkpoint.read_bytes(), "the old checkpoint was touched")
 
     def test_truncated(self):
