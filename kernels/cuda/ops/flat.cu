@@ -1,5 +1,8 @@
 #include "kernels/cuda/ops/flat.h"
 
+#include <algorithm>
+
+#include "kernels/cuda/ops/divisor.h"
 #include "kernels/cuda/ops/over_vectors.h"
 
 namespace annulus::cuda {
@@ -65,32 +68,82 @@ __global__ void swap_vectors(Predecessor previous, float* a, float* b, std::size
   }
 }
 
-// Rows of one index may be anywhere in `from`, so each thread adds a vector of all of them. `factor` may be null.
+constexpr unsigned kWarp = 32, kWarps = 8;  // threads of a warp, and warps of a block that adds rows
+
+// Rows of one index may be anywhere in `from`. So a warp looks at all indices, in order, and adds the rows of its own:
+// those whose remainder by the number of warps is its number. It adds a part of their width, a vector for each thread.
+// `factor` may be null.
 template <class T>
 __global__ void add_row_vectors(Predecessor previous, const T* from, const std::int32_t* index, std::size_t rows,
-                                const float* factor, float* to, std::size_t vectors) {
+                                Divisor warps, const float* factor, float* to, unsigned vectors) {
   await(previous);
+  constexpr unsigned kBatch = 4;  // loads in flight
+  struct Found {
+    std::uint32_t row;
+    std::int32_t index;
+  };
+  __shared__ Found all_found[kWarps][2 * kWarp];
+  Found* const found = all_found[threadIdx.y];
+  const unsigned own = blockIdx.x * kWarps + threadIdx.y, vector = blockIdx.y * kWarp + threadIdx.x;
   const float by = factor == nullptr ? 1 : *factor;
-  for (std::size_t i = grid_thread(); i < vectors; i += grid_threads())
-    for (std::size_t row = 0; row < rows; ++row) {
-      if (index[row] < 0) continue;
-      const Vector<T> more = load(from, row * vectors + i);
-      float* sum = to + (static_cast<std::size_t>(index[row]) * vectors + i) * kLanes<T>;
-      Vector<T> values = load_floats<kLanes<T>>(sum);
-      for (unsigned k = 0; k < kLanes<T>; ++k) values.at[k] += by * more.at[k];
-      store_floats(values, sum);
+  // The last row of `to` that was added to stays in registers, as a frequent index may follow itself.
+  std::int32_t current = -1;
+  Vector<T> sum{};
+  const auto current_row = [&] { return to + (static_cast<std::size_t>(current) * vectors + vector) * kLanes<T>; };
+  const auto add_found = [&](unsigned count) {
+    for (unsigned first = 0; first < count; first += kBatch) {
+      Packed<T> more[kBatch];
+      for (unsigned k = 0; k < kBatch; ++k)
+        if (first + k < count) more[k] = fetch(from, std::size_t{found[first + k].row} * vectors + vector);
+      for (unsigned k = 0; k < kBatch; ++k) {
+        if (first + k >= count) continue;
+        if (found[first + k].index != current) {
+          if (current >= 0) store_floats(sum, current_row());
+          current = found[first + k].index;
+          sum = load_floats<kLanes<T>>(current_row());
+        }
+        const Vector<T> values = unpacked<T>(more[k]);
+        for (unsigned i = 0; i < kLanes<T>; ++i) sum.at[i] += by * values.at[i];
+      }
     }
+  };
+  const auto index_at = [&](std::size_t row) { return row < rows ? index[row] : -1; };
+  unsigned count = 0;
+  std::int32_t next = index_at(threadIdx.x);
+  for (std::size_t first = 0; first < rows; first += kWarp) {
+    const std::int32_t place = next;
+    next = index_at(first + kWarp + threadIdx.x);
+    const bool is_own = place >= 0 && static_cast<unsigned>(place) % warps == own;
+    const unsigned lanes = __ballot_sync(0xffffffffu, is_own);
+    if (is_own)
+      found[count + __popc(lanes & ((1u << threadIdx.x) - 1))] = {static_cast<std::uint32_t>(first) + threadIdx.x,
+                                                                  place};
+    count += __popc(lanes);
+    if (count < kWarp && first + kWarp < rows) continue;
+    __syncwarp();
+    if (vector < vectors) add_found(count);
+    __syncwarp();
+    count = 0;
+  }
+  if (vector < vectors && current >= 0) store_floats(sum, current_row());
 }
 
 }  // namespace
 
 void add_rows(DeviceView from, DataType type, DeviceView index, std::size_t width, DeviceView to,
               const Context& context) {
+  constexpr unsigned kBlocksEach = 2;  // for each multiprocessor; every warp looks at all indices
+  const std::size_t rows = index.bytes / sizeof(std::int32_t);
+  if (rows == 0) return;
   for_type(type, [&](auto zero) {
     using T = decltype(zero);
-    over_vectors(add_row_vectors<T>, width / kLanes<T>, context, data<T>(from), data<std::int32_t>(index),
-                 index.bytes / sizeof(std::int32_t), type == DataType::f32 ? nullptr : context.unscale,
-                 data<float>(to));
+    const auto vectors = static_cast<unsigned>(width / kLanes<T>);
+    const unsigned tiles = (vectors + kWarp - 1) / kWarp;
+    const std::size_t most = std::max(1u, kBlocksEach * static_cast<unsigned>(context.multiprocessors) / tiles);
+    const auto blocks = static_cast<unsigned>(std::clamp<std::size_t>((rows + kWarps - 1) / kWarps, 1, most));
+    launch(add_row_vectors<T>, dim3(blocks, tiles), dim3(kWarp, kWarps), context.lane.get(), data<T>(from),
+           data<std::int32_t>(index), rows, Divisor(blocks * kWarps), type == DataType::f32 ? nullptr : context.unscale,
+           data<float>(to), vectors);
   });
 }
 
