@@ -73,7 +73,9 @@ class DenseOp : public Op {
 
   void bind(const Bindings& bindings) override {
     bindings_ = bindings;
-    weights_ = context_.type() == DataType::f32 ? bindings.parameters[0] : bindings.copies[0];
+    const auto& parameters = context_.type() == DataType::f32 ? bindings.parameters : bindings.copies;
+    weights_ = parameters[0];
+    if (bias_) bias_values_ = parameters[1];
     std::size_t bytes = forward_->workspace_bytes();
     if (mode_ == Mode::training) {
       bytes = std::max({bytes, ending_->workspace_bytes(), backward_weights_->workspace_bytes()});
@@ -89,14 +91,15 @@ class DenseOp : public Op {
     forward_->run({.a = bindings_.inputs[0].address,
                    .b = weights_.address,
                    .output = (info_.computes_next ? bindings_.next_output : bindings_.output).address,
-                   .bias = bias(bindings_.parameters),
+                   .bias = bias_values_.address,
                    .gelu_input = bindings_.output.address},
                   workspace_, lane());
   }
 
   void backward(float) override {
     std::byte* gradient = bindings_.output_gradient.address;
-    ending_->backward(bindings_.output.address, gradient, bias(bindings_.parameter_gradients), workspace_);
+    float* const bias = bias_ ? reinterpret_cast<float*>(bindings_.parameter_gradients[1].address) : nullptr;
+    ending_->backward(bindings_.output.address, gradient, bias, workspace_);
     if (bindings_.parameter_gradients[0])
       backward_weights_->run({.a = gradient,
                               .b = bindings_.inputs[0].address,
@@ -129,9 +132,6 @@ class DenseOp : public Op {
                                    .function = function,
                                    .accumulate = accumulate});
   }
-  float* bias(const std::vector<DeviceView>& of) const {
-    return bias_ ? reinterpret_cast<float*>(of[1].address) : nullptr;
-  }
   cudaStream_t lane() const { return context_.lane.get(); }
 
   Mode mode_;
@@ -141,7 +141,7 @@ class DenseOp : public Op {
   std::unique_ptr<Matmul> forward_, backward_weights_, backward_data_;  // backward_data_ is null if not needed
   std::unique_ptr<BiasRelu> ending_;                                    // for its backward pass
   Bindings bindings_;
-  DeviceView weights_;  // in the value type
+  DeviceView weights_, bias_values_;  // in the value type
   void* workspace_ = nullptr;
 };
 

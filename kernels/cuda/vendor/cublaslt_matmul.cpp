@@ -10,7 +10,6 @@
 #include "kernels/base/error.h"
 #include "kernels/cuda/runtime/layout.h"
 #include "kernels/cuda/runtime/runtime.h"
-#include "kernels/cuda/vendor/cublaslt_bias.h"
 #include "kernels/cuda/vendor/matmul.h"
 
 namespace annulus::cuda {
@@ -84,10 +83,6 @@ cudaDataType_t data_type(DataType type) {
 
 DataType output_type(const MatmulProblem& problem) {
   return problem.wide_output ? DataType::f32 : value_type(problem.precision);
-}
-
-bool narrows_bias(const MatmulProblem& problem) {
-  return problem.bias && output_type(problem) != DataType::f32;
 }
 
 std::string to_string(const MatmulProblem& p) {
@@ -185,12 +180,12 @@ class LtMatmul final : public Matmul {
   bool found() const { return plain_.has_value(); }
 
   std::size_t workspace_bytes() const override {
-    return library_bytes() + (narrows_bias(problem_) ? problem_.columns * size_of(output_type(problem_)) : 0);
+    return std::max(plain_->found.workspaceSize, scaled_ ? scaled_->found.workspaceSize : 0);
   }
 
   void run(const MatmulOperands& o, void* workspace, cudaStream_t stream) override {
     if (o.factor != nullptr && !scaled_) fail("a {} does not support a factor", to_string(problem_));
-    if (problem_.bias) set(plain_->operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, fitting(o.bias, workspace, stream));
+    if (problem_.bias) set(plain_->operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, o.bias);
     if (problem_.has_gelu_input()) set(plain_->operation, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, o.gelu_input);
     if (o.factor == nullptr) {
       const float one = 1, sum_factor = problem_.accumulate ? 1 : 0;
@@ -214,20 +209,6 @@ class LtMatmul final : public Matmul {
     if (problem_.has_gelu()) return {};
     fail("cuBLASLt {} has no algorithm for a {}: choose another precision or batch size ({})", cublasLtGetVersion(),
          to_string(problem_), cublasLtGetStatusString(status));
-  }
-
-  // The library's workspace, rounded up so that the memory after it is aligned.
-  std::size_t library_bytes() const {
-    const std::size_t most = std::max(plain_->found.workspaceSize, scaled_ ? scaled_->found.workspaceSize : 0);
-    return (most + kVectorBytes - 1) / kVectorBytes * kVectorBytes;
-  }
-
-  // Returns the bias in the output's type, as the library requires.
-  const void* fitting(const float* bias, void* workspace, cudaStream_t stream) const {
-    if (!narrows_bias(problem_)) return bias;
-    void* narrow = static_cast<std::byte*>(workspace) + library_bytes();
-    narrow_bias(bias, problem_.columns, output_type(problem_), narrow, stream);
-    return narrow;
   }
 
   void multiply(const Way& way, const MatmulOperands& o, const float* factor, const float* sum_factor, void* workspace,

@@ -26,7 +26,7 @@ struct MatmulProblem {
   std::size_t rows, columns, inner;
   bool a_transposed = false;  // stored as {inner, rows}
   bool b_transposed = false;  // stored as {columns, inner}
-  bool bias = false;          // adds a float32 to each column, rounded to the output's type
+  bool bias = false;          // adds a number to each column
   Function function = Function::none;
   bool wide_output = false;  // output is float32 in any precision
   bool accumulate = false;   // adds to the output instead of overwriting it
@@ -48,7 +48,7 @@ struct MatmulOperands {
   const void* a;
   const void* b;
   void* output;
-  const float* bias = nullptr;    // if the problem has one
+  const void* bias = nullptr;     // if the problem has one: in the output's type
   void* gelu_input = nullptr;     // if the function has one: {rows, columns} in the output's type and layout
   const float* factor = nullptr;  // if not null, of the product; supported only without bias and function
 };

@@ -87,14 +87,15 @@ void compute(const MatmulProblem& p, std::size_t number, const MatmulOperands& o
   const Matrix matrix = output_of(p);
   void* to = static_cast<std::byte*>(o.output) + number * matrix.count() * size_of(output_type(p));
   std::vector<float> stored = emulated::load(to, matrix.count(), output_type(p));
-  std::vector<float> inputs(stored.size());
+  std::vector<float> inputs(stored.size()), bias(p.columns);
+  if (p.bias) bias = emulated::load(o.bias, p.columns, output_type(p));
   if (p.has_gelu_input()) inputs = emulated::load(o.gelu_input, inputs.size(), output_type(p));
   for (std::size_t i = 0; i < values.size(); ++i) {
     float value = values[i];
     const std::size_t at = matrix.at(i / p.columns, i % p.columns);
     if (o.factor != nullptr) value *= *o.factor;
     if (p.accumulate) value += stored[at];
-    if (p.bias) value += o.bias[i % p.columns];
+    value += bias[i % p.columns];
     stored[at] = apply(p.function, value, inputs[at]);
   }
   emulated::store(stored, to, output_type(p));
@@ -114,7 +115,7 @@ class EmulatedMatmul final : public Matmul {
     emulated::check_operand("a product's second factor", o.b, p.count * b_of(p).count(), bytes);
     emulated::check_operand("a product", o.output, p.count * output_of(p).count(), size_of(output_type(p)));
     emulated::check_operand("a product's workspace", workspace, kWorkspaceBytes, 1);
-    if (p.bias) emulated::check_operand("a product's bias", o.bias, p.columns, sizeof(float));
+    if (p.bias) emulated::check_operand("a product's bias", o.bias, p.columns, size_of(output_type(p)));
     if (p.has_gelu_input())
       emulated::check_operand("a GELU's input", o.gelu_input, output_of(p).count(), size_of(output_type(p)));
     if (o.factor != nullptr && !emulated::device_reaches(o.factor, sizeof(float)))

@@ -259,15 +259,16 @@ TEST_CASE("matrix products in every precision, transposed or not") {
           wanted.push_back(chosen(3) ? std::max(sum, 0.0f) : sum);
         }
       const DataType type = value_type(precision);
-      const DeviceValues device_a(a, type), device_b(b, type), device_bias(bias, DataType::f32);
-      const DeviceValues output(old, p.wide_output ? DataType::f32 : type), scale({1, factor}, DataType::f32);
+      const DataType output_type = p.wide_output ? DataType::f32 : type;
+      const DeviceValues device_a(a, type), device_b(b, type), device_bias(bias, output_type);
+      const DeviceValues output(old, output_type), scale({1, factor}, DataType::f32);
       const auto plan = make_matmul_planner()->plan(p);
       const DeviceArray<char> workspace(plan->workspace_bytes());
       OwnStream stream;
       plan->run({.a = device_a.get(),
                  .b = device_b.get(),
                  .output = output.get(),
-                 .bias = device_bias.floats(),
+                 .bias = device_bias.get(),
                  .factor = scale.floats() + 1},
                 workspace.get(), stream);
       CHECK(output.values(stream) == wanted);
@@ -287,12 +288,12 @@ TEST_CASE("GELU of a matrix product, and its gradient") {
       const auto a = small_numbers(p.rows * p.inner, 5), b = small_numbers(p.inner * p.columns, 7);
       const auto bias = small_numbers(p.columns, 1), before = small_numbers(p.rows * p.columns, 1);
       const DataType type = value_type(precision);
-      const DeviceValues device_a(a, type), device_b(b, type), device_bias(bias, DataType::f32);
+      const DeviceValues device_a(a, type), device_b(b, type), device_bias(bias, type);
       const DeviceValues output(before, type), input(before, type);
       const auto plan = make_matmul_planner()->plan(p);
       const DeviceArray<char> workspace(plan->workspace_bytes());
       OwnStream stream;
-      plan->run({device_a.get(), device_b.get(), output.get(), device_bias.floats(), input.get()}, workspace.get(),
+      plan->run({device_a.get(), device_b.get(), output.get(), device_bias.get(), input.get()}, workspace.get(),
                 stream);
       const auto made = output.values(stream), inputs = input.values(stream);
       for (std::size_t i = 0; i < made.size(); ++i) {
