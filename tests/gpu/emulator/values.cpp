@@ -5,6 +5,7 @@
 
 #include "kernels/base/error.h"
 #include "tests/gpu/emulator/device_memory.h"
+#include "tests/gpu/emulator/stream_races.h"
 
 using annulus::DataType;
 using annulus::fail;
@@ -50,6 +51,7 @@ void check_multiple(const char* what, std::size_t count, Precision precision) {
 }
 
 std::vector<float> load(const void* from, std::size_t count, DataType type) {
+  stream_races::read(from, count * size_of(type));
   switch (type) {
     case DataType::f32:
       return load_as<float>(from, count);
@@ -69,6 +71,7 @@ std::vector<float> load_factors(const void* from, std::size_t count, Precision p
 }
 
 void store(const std::vector<float>& values, void* to, DataType type) {
+  stream_races::write(to, values.size() * size_of(type));
   switch (type) {
     case DataType::f32:
       return store_as<float>(values, to);

@@ -1,0 +1,79 @@
+#include <catch2/catch.hpp>
+#include <csignal>
+#include <cstdlib>
+#include <memory>
+#include <vector>
+
+#include "models/zoo.h"
+#include "src/step/trainer.h"
+#include "tests/gpu/emulator_tests/emulation_test.h"
+#include "tests/mpi/image_batch.h"
+
+// Races between the streams of whole training steps, in which updates run beside backward.
+
+using namespace annulus;
+
+namespace {
+
+constexpr std::size_t kBatch = 2, kSide = 16, kClasses = 10, kSteps = 4;
+
+enum class Mistake { none, updates_do_not_wait };
+
+// Of one rank: an array is reduced when the lane has computed it.
+class OneRank final : public AllReduce {
+ public:
+  OneRank(Device& device, Mistake mistake) : AllReduce({"test", "test"}), device_(device), mistake_(mistake) {}
+
+  DeviceView allocate(std::size_t bytes) override { return memory_.emplace_back(device_.allocate(bytes)).view(); }
+  Ticket enqueue(DeviceView, Next, std::size_t) override {
+    computed_.push_back(device_.mark());
+    return computed_.size() - 1;
+  }
+  void wait(Ticket ticket) override { device_.seconds(computed_[ticket]); }
+  void join(Ticket ticket) override {
+    if (mistake_ == Mistake::none) device_.await(computed_[ticket]);
+  }
+  const AllReduceProgress& progress() const override { return progress_; }
+
+ private:
+  Device& device_;
+  const Mistake mistake_;
+  std::vector<Buffer> memory_;
+  std::vector<Mark> computed_;
+  AllReduceProgress progress_;
+};
+
+// The first steps are recorded, the others replayed.
+void train(Mistake mistake) {
+  const auto device = make_device({.name = "cuda", .threads = 1, .precision = Precision::bf16});
+  OneRank all_reduce(*device, mistake);
+  const Task task{{kSide, kSide, 3}, {0.5f, 0.5f, 0.5f}, {0.25f, 0.25f, 0.25f}, kClasses};
+  Model model(*device, make_model("resnet20", task), Mode::training, kBatch, allocate_in(all_reduce));
+  Optimizer optimizer(*device, model.parameters(), Sgd{.momentum = 0.9f}, 0.05f, 0.9);
+  Ledger ledger(0);
+  Activity activity;
+  Trainer trainer(model, all_reduce, optimizer, ledger, {.bytes = std::size_t{64} << 10}, activity);
+  model.parameters().initialize(7);
+  optimizer.begin_average();
+  for (std::size_t step = 0; step < kSteps; ++step) {
+    const StepPlan plan{0, {step * kBatch, (step + 1) * kBatch}, false};
+    trainer.step(test::image_batch(plan, plan.positions, kSide * kSide * 3, kClasses), {}, device->mark());
+  }
+  trainer.finish();
+}
+
+Ending ending_of_training(Mistake mistake) {
+  return ending_of([mistake] {
+    setenv("ANNULUS_EMULATED_RACES", "streams", 1);
+    train(mistake);
+  });
+}
+
+}  // namespace
+
+TEST_CASE("updates beside backward have no races with it, and one that does not wait is reported", "[.step]") {
+  CHECK(ending_of_training(Mistake::none).text == "");
+  const Ending ending = ending_of_training(Mistake::updates_do_not_wait);
+  CHECK(ending.signal == SIGABRT);
+  CHECK_THAT(ending.text, Catch::Contains("a race between streams"));
+}
