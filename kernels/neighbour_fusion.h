@@ -10,7 +10,7 @@ class NeighbourFusion {
  public:
   // Null if there is no such operation, or if only one of both runs backward.
   struct Neighbours {
-    Op* previous = nullptr;     // computes the operation's only input, which this operation reads first
+    Op* previous = nullptr;     // computes the operation's only input
     bool shares_input = false;  // whether others read that input, too
     Op* next = nullptr;         // alone reads the operation's output, as its first input
   };
@@ -25,9 +25,11 @@ class NeighbourFusion {
   // Whether the output of `previous` is not stored: forward() and backward() compute it from that input.
   virtual bool computes_previous() const = 0;
   // Whether forward() computes and stores the output of `previous`, the end of a residual block, from both its inputs.
+  // REQUIRES: adds_elsewhere().
   virtual bool ends_block() const { return false; }
   // Whether backward() reads the other readers' gradient of a shared input, Bindings::gradient_of_others, and writes
-  // the sum to other memory, instead of adding to it.
+  // the sum to other memory, instead of adding to it. Then the operation runs before these readers in forward, and
+  // after them in backward. At most one reader of a value does so.
   virtual bool adds_elsewhere() const { return false; }
   // Whether backward() leaves its work to `previous`, whose Bindings::output_gradient is that of this operation.
   virtual bool leaves_gradient() const { return false; }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <ranges>
 #include <utility>
 
 #include "kernels/base/error.h"
@@ -24,8 +25,8 @@ std::vector<Read> reads(const Graph& graph, std::size_t node, const Op& op, bool
   for (std::size_t k = 0; k < inputs.size(); ++k)
     all.push_back({inputs[k], runs_backward && op.info().input(k).backward_reads});
   if (fuses(op, &NeighbourFusion::reads_previous_input))
-    all.push_back({graph.nodes()[node - 1].inputs[0], all[0].in_backward});
-  if (fuses(op, &NeighbourFusion::ends_block)) all.push_back({graph.nodes()[node - 1].inputs[1], false});
+    all.push_back({graph.node(inputs[0]).inputs[0], all[0].in_backward});
+  if (fuses(op, &NeighbourFusion::ends_block)) all.push_back({graph.node(inputs[0]).inputs[1], false});
   return all;
 }
 
@@ -40,6 +41,7 @@ ActivationPlan::ActivationPlan(const Graph& graph, const Range& nodes, std::vect
       training_(mode == Mode::training),
       wanted_(graph.required_gradients()),
       recomputed_before_(ops_.size()),
+      forward_(ops_.size()),
       backward_(ops_.size()),
       ranges_(graph.values()),
       ranges_again_(graph.values()),
@@ -49,6 +51,7 @@ ActivationPlan::ActivationPlan(const Graph& graph, const Range& nodes, std::vect
       second_gradients_(graph.values()),
       input_gradients_(ops_.size()) {
   for (std::size_t i = 0; i < ops_.size(); ++i) input_gradients_[i].resize(graph.nodes()[i].inputs.size());
+  find_order();
   if (training_) find_recomputed();
   set_moments();
   find_reads();
@@ -56,7 +59,7 @@ ActivationPlan::ActivationPlan(const Graph& graph, const Range& nodes, std::vect
   if (training_) {
     expect_readers();
     place_last_gradient();
-    for (std::size_t i = nodes_.end; i-- > nodes_.begin;) place_input_gradients(i);
+    for (const std::size_t i : order_ | std::views::reverse) place_input_gradients(i);
   }
   std::size_t scratch = 0;
   for (std::size_t i = nodes_.begin; i < nodes_.end; ++i) scratch = std::max(scratch, ops_[i]->info().scratch_bytes);
@@ -99,20 +102,33 @@ void ActivationPlan::expect_readers() const {
       fail("layer {}: nothing reads its output, so it cannot be trained", graph_.nodes()[i].name);
 }
 
+void ActivationPlan::find_order() {
+  for (std::size_t i = nodes_.begin; i < nodes_.end; ++i) {
+    auto place = order_.end();
+    if (fuses(*ops_[i], &NeighbourFusion::adds_elsewhere))
+      place = std::next(std::ranges::find(order_, node_of(graph_.nodes()[i].inputs[0])));
+    order_.insert(place, i);
+  }
+  for (std::size_t k = 0; k < order_.size(); ++k) forward_[order_[k]] = nodes_.begin + k;
+}
+
 // A node is recomputed before the first backward pass that needs its output: to read it, or to recompute a node that
 // reads it.
 void ActivationPlan::find_recomputed() {
-  std::vector<std::optional<std::size_t>> needed_by(graph_.values());  // the node whose backward pass that is
-  for (std::size_t i = nodes_.end; i-- > nodes_.begin;) {
+  std::vector<std::optional<std::size_t>> needed_by(graph_.values());  // forward() of the node whose backward that is
+  for (const std::size_t i : order_ | std::views::reverse) {
     const Node& node = graph_.nodes()[i];
     std::optional<std::size_t>& needs_output = needed_by[Graph::output(i)];
     if (runs_backward(i) && ops_[i]->info().backward_reads_output)
-      needs_output = std::max(needs_output, std::optional(i));
+      needs_output = std::max(needs_output, std::optional(forward(i)));
     const bool again = node.recomputed && needs_output;
-    if (again) recomputed_before_[*needs_output].insert(recomputed_before_[*needs_output].begin(), i);
+    if (again) {
+      auto& before = recomputed_before_[order_[*needs_output - nodes_.begin]];
+      before.insert(before.begin(), i);
+    }
     for (const auto& [value, in_backward] : reads(graph_, i, *ops_[i], runs_backward(i))) {
       std::optional<std::size_t>& needs_input = needed_by[value];
-      if (in_backward) needs_input = std::max(needs_input, std::optional(i));
+      if (in_backward) needs_input = std::max(needs_input, std::optional(forward(i)));
       if (again) needs_input = std::max(needs_input, needs_output);
     }
   }
@@ -120,7 +136,7 @@ void ActivationPlan::find_recomputed() {
 
 void ActivationPlan::set_moments() {
   end_ = nodes_.end;
-  for (std::size_t i = nodes_.end; i-- > nodes_.begin;) {
+  for (const std::size_t i : order_ | std::views::reverse) {
     for (const std::size_t again : recomputed_before_[i]) {
       std::optional<LiveRange>& range = ranges_again_[Graph::output(again)];
       range = {range ? range->begin : end_, end_};
@@ -139,7 +155,7 @@ void ActivationPlan::find_reads() {
     LiveRange& range = ranges_again_[value] ? *ranges_again_[value] : ranges_[value];
     range.end = std::max(range.end, moment);
   };
-  for (std::size_t i = nodes_.end; i-- > nodes_.begin;) {
+  for (const std::size_t i : order_ | std::views::reverse) {
     const std::optional<LiveRange>& again = ranges_again_[Graph::output(i)];
     for (const auto& [value, in_backward] : reads(graph_, i, *ops_[i], runs_backward(i))) {
       ranges_[value].end = std::max(ranges_[value].end, forward(i));

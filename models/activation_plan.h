@@ -12,7 +12,9 @@ namespace annulus {
 
 // The memory plan of a network's activations and their gradients, from liveness analysis: all of them are placed in one
 // arena, in which memory is reused after the last read of its content. The moments of a step are its operations'
-// forward passes and, in training, their backward passes, in the order in which they run. The forward passes of nodes
+// forward passes and, in training, their backward passes, in the order in which they run. That is the order of the
+// graph, except that a node that adds a gradient elsewhere (NeighbourFusion) directly follows the node whose output it
+// reads, so that it is the last reader in backward. The forward passes of nodes
 // that are recomputed run again directly before the first backward pass that needs them. A fused forward pass is part
 // of the pass before it (Op::fuse_next). An output that the next pass computes (NeighbourFusion) has no memory.
 //
@@ -39,6 +41,7 @@ class ActivationPlan {
   ActivationPlan(const Graph& graph, const Range& nodes, std::vector<const Op*> ops, std::vector<TensorSpec> specs,
                  Mode mode);
 
+  const std::vector<std::size_t>& order() const { return order_; }  // of the nodes in forward; backward reverses it
   Piece value(Value value) const { return values_[value]; }
   Piece gradient(Value value) const { return gradients_[value]; }
   Piece second_gradient(Value value) const { return second_gradients_[value]; }  // Bindings::second_output_gradient
@@ -54,7 +57,7 @@ class ActivationPlan {
 
  private:
   // Moments.
-  std::size_t forward(std::size_t node) const { return node; }
+  std::size_t forward(std::size_t node) const { return forward_[node]; }
   std::size_t backward(std::size_t node) const { return backward_[node]; }
   std::size_t backward_of(Value value) const { return is_computed(value) ? backward(node_of(value)) : end_; }
   static std::size_t node_of(Value value) { return value - Graph::output(0); }
@@ -62,6 +65,7 @@ class ActivationPlan {
 
   bool runs_backward(std::size_t node) const;
   void expect_readers() const;
+  void find_order();
   void find_recomputed();
   void set_moments();
   void find_reads();
@@ -80,7 +84,8 @@ class ActivationPlan {
   bool training_;
   std::vector<bool> wanted_;  // of each value, whether its gradient is needed
   std::vector<std::vector<std::size_t>> recomputed_before_;
-  std::vector<std::size_t> backward_;                   // moments
+  std::vector<std::size_t> order_;
+  std::vector<std::size_t> forward_, backward_;         // moments
   std::size_t end_ = 0;                                 // the moment after the last
   std::vector<LiveRange> ranges_;                       // of each value
   std::vector<std::optional<LiveRange>> ranges_again_;  // of each value that is recomputed: from then on

@@ -1,7 +1,6 @@
 #include "models/fusion.h"
 
 #include <algorithm>
-#include <optional>
 
 #include "models/graph_rewrite.h"
 
@@ -105,14 +104,17 @@ std::vector<bool> find_pairs(const Graph& graph) {
   return pairs;
 }
 
-std::vector<bool> find_shared_pairs(const Graph& graph) {
+std::vector<std::optional<std::size_t>> find_shared_inputs(const Graph& graph) {
   const auto readers = count_readers(graph);
   const auto& nodes = graph.nodes();
-  std::vector<bool> pairs(nodes.size());
-  for (std::size_t i = 0; i + 1 < nodes.size(); ++i)
-    pairs[i] = readers[Graph::output(i)] > 1 && nodes[i + 1].inputs == std::vector{Graph::output(i)} &&
-               !nodes[i].recomputed && !nodes[i + 1].recomputed;
-  return pairs;
+  std::vector<std::optional<std::size_t>> found(nodes.size());
+  for (std::size_t i = 0; i < nodes.size(); ++i) {
+    const auto& inputs = nodes[i].inputs;
+    if (inputs.size() == 1 && Graph::has_node(inputs[0]) && readers[inputs[0]] > 1 && !nodes[i].recomputed &&
+        !graph.node(inputs[0]).recomputed)
+      found[i] = inputs[0] - Graph::output(0);
+  }
+  return found;
 }
 
 }  // namespace annulus

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "models/graph.h"
@@ -18,8 +19,8 @@ std::vector<bool> find_only_readers(const Graph& graph);
 // output as its only input, nothing else reads it, and both are recomputed in backward or neither.
 std::vector<bool> find_pairs(const Graph& graph);
 
-// Returns for every node whether the next one has its output as its only input, later ones read it, too, and neither of
-// the two is recomputed.
-std::vector<bool> find_shared_pairs(const Graph& graph);
+// Returns for every node the earlier node whose output is its only input, if others read that output, too, and neither
+// of the two is recomputed.
+std::vector<std::optional<std::size_t>> find_shared_inputs(const Graph& graph);
 
 }  // namespace annulus

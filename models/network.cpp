@@ -70,9 +70,10 @@ std::vector<Network::Step> Network::plan_steps(const std::vector<std::vector<Ten
 // Lets the device fuse passes of neighbours. A backward pass can only be fused if the gradient of the node's input has
 // the memory of its output's gradient, to which the next node writes.
 void Network::fuse(std::vector<Step>& steps) const {
-  const auto pairs = find_pairs(graph_), shared_pairs = find_shared_pairs(graph_);
-  const auto only_readers = find_only_readers(graph_);
+  const auto pairs = find_pairs(graph_), only_readers = find_only_readers(graph_);
+  const auto shared_inputs = find_shared_inputs(graph_);
   const auto& nodes = graph_.nodes();
+  std::vector<bool> taken(nodes.size());  // whether a reader of the node's output does a part of its passes
   // The operation beside this one, if `found` and both run backward or neither.
   const auto neighbour = [&](std::size_t i, bool found, std::size_t other) {
     return found && steps[i].runs_backward == steps[other].runs_backward ? steps[other].op.get() : nullptr;
@@ -80,10 +81,14 @@ void Network::fuse(std::vector<Step>& steps) const {
   for (std::size_t i = nodes_.begin; i < nodes_.end; ++i) {
     const bool first = i == nodes_.begin, last = i + 1 == nodes_.end;
     if (!last && neighbour(i, pairs[i], i + 1) != nullptr) steps[i].op->fuse_next(nodes[i + 1].operation);
-    if (auto* fusion = dynamic_cast<NeighbourFusion*>(steps[i].op.get()))
-      fusion->fuse_neighbours({.previous = first ? nullptr : neighbour(i, pairs[i - 1] || shared_pairs[i - 1], i - 1),
-                               .shares_input = !first && shared_pairs[i - 1],
+    if (auto* fusion = dynamic_cast<NeighbourFusion*>(steps[i].op.get())) {
+      const std::size_t previous = shared_inputs[i].value_or(i - 1);
+      const bool shares = shared_inputs[i] && !taken[previous];
+      fusion->fuse_neighbours({.previous = neighbour(i, shares || (!first && pairs[i - 1]), previous),
+                               .shares_input = shares,
                                .next = last ? nullptr : neighbour(i, only_readers[i], i + 1)});
+      if (shares) taken[previous] = fuses(*steps[i].op, &NeighbourFusion::adds_elsewhere);
+    }
     if (i >= nodes_.begin + 2 && pairs[i - 2] && pairs[i - 1] && steps[i - 2].runs_backward &&
         steps[i - 1].op->info().input(0).gradient_may_overwrite)
       steps[i].op->fuse_previous(nodes[i - 1].operation);
@@ -121,7 +126,7 @@ void Network::bind_step(std::size_t node, const Parameters& parameters) {
   bindings.second_output_gradient = view(activation_plan_.second_gradient(output));
   if (step.op->info().computes_next) bindings.next_output = value(output + 1);
   if (step.op->info().differentiates_previous || fuses(*step.op, &NeighbourFusion::reads_previous_input))
-    bindings.previous_input = value(graph_.nodes()[node - 1].inputs[0]);
+    bindings.previous_input = value(graph_.node(graph_.nodes()[node].inputs[0]).inputs[0]);
   for (std::size_t k = 0; k < bindings.inputs.size(); ++k) {
     const auto& [piece, accumulate, added_to, others] = activation_plan_.input_gradients(node)[k];
     bindings.input_gradients.push_back(view(piece));
@@ -195,27 +200,35 @@ void Network::stop_at(const Stops& stops) {
 void Network::plan_forward(std::span<const std::size_t> stops) {
   forward_.clear();
   std::size_t from = std::numeric_limits<std::size_t>::max();
-  for (std::size_t i = nodes_.begin; i < nodes_.end; ++i) {
-    const std::size_t before = from;
+  for (std::size_t k = 0; k < order().size(); ++k) {
+    const std::size_t i = order()[k], before = from;
     if (steps_[i].parameters.size() > 0) from = std::min(from, steps_[i].parameters.begin);
     const auto crossed = [&](std::size_t stop) { return from < stop && stop <= before; };
     if (forward_.empty() || !recordable(i) || !forward_.back().recordable || std::ranges::any_of(stops, crossed))
-      forward_.push_back({{i, i + 1}, from, recordable(i), nullptr});
-    forward_.back().steps.end = i + 1;
+      forward_.push_back({{k, k + 1}, from, recordable(i), nullptr});
+    forward_.back().steps.end = k + 1;
     forward_.back().place = from;
   }
 }
 
+// The gradients of a layer are final only when all before them in the arena are: a layer that runs after the other
+// readers of its input is before them there.
 void Network::plan_backward(std::span<const std::size_t> stops) {
   backward_.clear();
-  std::size_t final = 0;
+  std::vector<std::size_t> pending;  // for each layer, where the gradients begin that are computed after its own
+  for (std::size_t from = std::numeric_limits<std::size_t>::max(); const std::size_t i : order()) {
+    pending.push_back(from);
+    if (steps_[i].runs_backward && steps_[i].parameters.size() > 0) from = std::min(from, steps_[i].parameters.begin);
+  }
+  std::size_t computed = 0, final = 0;
   bool stopped = true;
-  for (std::size_t i = nodes_.end; i-- > nodes_.begin;) {
+  for (std::size_t k = order().size(); k-- > 0;) {
+    const std::size_t i = order()[k], before = final;
     if (!steps_[i].runs_backward) continue;
-    const std::size_t before = final;
-    if (steps_[i].parameters.size() > 0) final = steps_[i].parameters.end;
-    if (stopped || !recordable(i)) backward_.push_back({{i, i + 1}, final, recordable(i), nullptr});
-    backward_.back().steps.begin = i;
+    if (steps_[i].parameters.size() > 0) computed = std::max(computed, steps_[i].parameters.end);
+    final = std::min(computed, pending[k]);
+    if (stopped || !recordable(i)) backward_.push_back({{k, k + 1}, final, recordable(i), nullptr});
+    backward_.back().steps.begin = k;
     backward_.back().place = final;
     const auto reached = [&](std::size_t stop) { return before < stop && stop <= final; };
     stopped = !recordable(i) || std::ranges::any_of(stops, reached);
@@ -242,7 +255,9 @@ void Network::forward(const Needed& needed) {
     const LaneSpan all(device_, lane_, "forward");
     for (CapturedSegment& segment : forward_) {
       needed(segment.place);
-      run(segment, [&] { forward_layers(segment.steps); });
+      run(segment, [&] {
+        for (std::size_t k = segment.steps.begin; k < segment.steps.end; ++k) forward_layer(order()[k]);
+      });
     }
   }
   if (links_.send_output) links_.send_output(value(Graph::output(nodes_.end - 1)));
@@ -263,29 +278,26 @@ void Network::backward_segments(float sample_weight, const Ready& ready) {
   ready_ = &ready;
   std::size_t final = 0;
   for (CapturedSegment& segment : backward_) {
-    run(segment, [&] { backward_layers(segment.steps, sample_weight); });
+    run(segment, [&] {
+      for (std::size_t k = segment.steps.end; k-- > segment.steps.begin;) backward_layer(order()[k], sample_weight);
+    });
     if (segment.place > final) ready(final = segment.place);
   }
 }
 
-void Network::forward_layers(const Range& steps) {
-  for (std::size_t i = steps.begin; i < steps.end; ++i) {
-    if (forward_is_fused(i)) continue;
-    const LaneSpan layer(device_, lane_, graph_.nodes()[i].name);
-    steps_[i].op->forward();
-  }
+void Network::forward_layer(std::size_t step) {
+  if (forward_is_fused(step)) return;
+  const LaneSpan layer(device_, lane_, graph_.nodes()[step].name);
+  steps_[step].op->forward();
 }
 
-void Network::backward_layers(const Range& steps, float sample_weight) {
-  for (std::size_t i = steps.end; i-- > steps.begin;) {
-    if (!steps_[i].runs_backward) continue;
-    for (const std::size_t again : activation_plan_.recomputed_before(i)) forward_layers({again, again + 1});
-    if (backward_is_fused(i)) continue;
-    const LaneSpan layer(device_, lane_, graph_.nodes()[i].name);
-    const Step& step = steps_[i];
-    step.op->backward(sample_weight);
-    for (const Addition& addition : step.additions) device_.add(addition.partial, addition.gradient, addition.type);
-  }
+void Network::backward_layer(std::size_t step, float sample_weight) {
+  if (!steps_[step].runs_backward) return;
+  for (const std::size_t again : activation_plan_.recomputed_before(step)) forward_layer(again);
+  if (backward_is_fused(step)) return;
+  const LaneSpan layer(device_, lane_, graph_.nodes()[step].name);
+  steps_[step].op->backward(sample_weight);
+  for (const auto& [partial, gradient, type] : steps_[step].additions) device_.add(partial, gradient, type);
 }
 
 LossSums Network::loss() const {

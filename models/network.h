@@ -130,7 +130,7 @@ class Network {
 
   // Layers that run, and are recorded, together.
   struct CapturedSegment {
-    Range steps;  // in forward's order
+    Range steps;  // of ActivationPlan::order()
     // In the arena: forward needs the parameters from here on, or backward's gradients are final up to here.
     std::size_t place;
     bool recordable = true;
@@ -142,6 +142,7 @@ class Network {
   std::vector<Step> plan_steps(const std::vector<std::vector<TensorSpec>>& layouts, const Planned& planned);
   void fuse(std::vector<Step>& steps) const;
   std::vector<const Op*> ops() const;
+  const std::vector<std::size_t>& order() const { return activation_plan_.order(); }
   void load_labels(const Labels& labels);
   void bind_step(std::size_t node, const Parameters& parameters);
   std::vector<DeviceView> parameter_gradients(std::size_t node, const Parameters& parameters);
@@ -158,8 +159,8 @@ class Network {
     return step + 1 < nodes_.end && steps_[step + 1].op->info().differentiates_previous;
   }
   void backward_segments(float sample_weight, const Ready& ready);
-  void forward_layers(const Range& steps);
-  void backward_layers(const Range& steps, float sample_weight);
+  void forward_layer(std::size_t step);
+  void backward_layer(std::size_t step, float sample_weight);
 
   Device& device_;
   const Graph& graph_;

@@ -91,13 +91,17 @@ class Models(helper.ProgramTest):
 
     def test_prediction_of_fused_batch_norms(self):
         passes = {}
-        for precision in "bf16", "fp16":
-            result = self.predict("--model", "resnet18", "--bandwidth", 1, "--peak", 1, "--precision", precision)
-            self.assertEqual(result.returncode, 0, result.stderr)
-            rows = {cells[0]: cells[1:] for cells in (line.strip("| ").split(" | ") for line in result.stdout.splitlines())}
-            passes[precision] = [int(rows[f"batch norm, {phase}"][0]) for phase in ("forward", "backward")]
-        # Convolutions compute the outputs of the first batch norm of 8 blocks, and of 4 ends of blocks.
-        self.assertEqual(passes, {"bf16": [39, 40], "fp16": [39 - 8 - 4, 40]})
+        for model in "resnet18", "resnet50":
+            for precision in "bf16", "fp16":
+                result = self.predict("--model", model, "--bandwidth", 1, "--peak", 1, "--precision", precision)
+                self.assertEqual(result.returncode, 0, result.stderr)
+                rows = {cells[0]: cells[1:]
+                        for cells in (line.strip("| ").split(" | ") for line in result.stdout.splitlines())}
+                passes[model, precision] = [int(rows[f"batch norm, {phase}"][0]) for phase in ("forward", "backward")]
+        # Convolutions compute the outputs of the first batch norms of blocks. In ResNet-50 they also compute 15 ends of
+        # blocks, by 1x1 convolutions without a stride.
+        self.assertEqual(passes, {("resnet18", "bf16"): [39, 40], ("resnet18", "fp16"): [39 - 8, 40],
+                                  ("resnet50", "bf16"): [105, 106], ("resnet50", "fp16"): [105 - 2 * 16 - 15, 106]})
 
     def test_prediction_of_unknown_kernels(self):
         result = self.predict("--model", "vit_tiny")

@@ -238,6 +238,38 @@ TEST_CASE("a gradient that is added elsewhere has two pieces in that pass only")
   }
 }
 
+TEST_CASE("a reader that adds a gradient elsewhere runs before the other readers, and after them in backward") {
+  Graph graph({1, 1, 1});
+  const Value x = graph.add("input", ImageInput{{0.5f}, {0.5f}}, {Graph::kImages});
+  const Value shared = graph.add("shared", Dense{1}, {x});
+  const Value between = graph.add("between", Dense{1}, {shared});
+  const Value shortcut = graph.add("shortcut", Dense{1}, {between});
+  const Value reader = graph.add("reader", Dense{1}, {shared});
+  const Value sum = graph.add("sum", Add{}, {graph.add("after", Dense{1}, {reader}), shortcut});
+  graph.add("loss", SoftmaxCrossEntropy{}, {graph.add("last", Dense{1}, {sum}), Graph::kLabels});
+  constexpr std::size_t kFirst = 2, kReader = 4;
+  for (const bool elsewhere : {false, true}) {
+    CAPTURE(elsewhere);
+    const auto ops = unit_ops(graph);
+    for (const auto& op : ops) op->add_to_gradients();
+    if (elsewhere) ops[kReader]->add_elsewhere();
+    const ActivationPlan training = plan_units(graph, ops, Mode::training);
+    using Order = std::vector<std::size_t>;
+    CHECK(training.order() == (elsewhere ? Order{0, 1, 4, 2, 3, 5, 6, 7, 8} : Order{0, 1, 2, 3, 4, 5, 6, 7, 8}));
+    const auto first = training.input_gradients(kFirst)[0], own = training.input_gradients(kReader)[0];
+    CHECK(first.accumulate == !elsewhere);
+    CHECK_FALSE(own.accumulate);
+    CHECK(own.others == (elsewhere ? first.piece : std::nullopt));
+    CHECK(training.gradient(shared) == (elsewhere ? own : first).piece);
+    const ActivationPlan inference = plan_units(graph, ops, Mode::inference);
+    std::vector<std::byte> arena(inference.bytes());
+    const auto address = [&](Value value) {
+      return inference.view(inference.value(value), {arena.data(), arena.size()}).address;
+    };
+    CHECK((address(reader) == address(between)) == !elsewhere);  // if not, both are kept for a while
+  }
+}
+
 TEST_CASE("memory plans worked out by hand") {
   CHECK(plan_memory({}).bytes == 0);
   const auto planned = [](const std::vector<Lifetime>& pieces) {

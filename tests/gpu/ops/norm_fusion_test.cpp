@@ -53,6 +53,7 @@ struct Builder {
   Value input = graph.add("input", ImageInput{{0.5f, 0.5f, 0.5f}, {0.25f, 0.25f, 0.25f}}, {Graph::kImages});
 };
 
+constexpr std::size_t kFloat = sizeof(float);
 const Convolution kThree{.channels = 12, .kernel = 3, .padding = 1};
 
 Graph chain() {
@@ -68,6 +69,14 @@ Graph residual() {
   x = b.block("a", x, 12, 1, true);
   x = b.block("b", x, 12, 1, false);
   return b.done(b.block("c", x, 20, 2, true));
+}
+
+// Either convolution that reads the first block's output could do its end.
+Graph projected() {
+  Builder b;
+  Value x = b.layer("stem", b.input, kThree);
+  x = b.block("a", x, 12, 1, true);
+  return b.done(b.block("b", x, 10, 1, true));
 }
 
 Graph output_read_twice() {
@@ -131,6 +140,7 @@ TEST_CASE("on a GPU: convolutions do the passes of the batch norms beside them")
       {"residual blocks, recomputed",
        recompute_blocks(residual()),
        {"a.1.bn", "a.2.bn", "b.1.bn", "b.2.bn", "c.1.bn", "c.2.bn"}},
+      {"a projection without a stride", projected(), {"a.1.bn", "a.2.bn", "b.1.bn", "b.2.bn"}},
       {"output read twice", output_read_twice(), {}},
       {"without a ReLU", without_relu(), {}},
       {"groups", groups(), {}},
@@ -148,6 +158,37 @@ TEST_CASE("on a GPU: convolutions do the passes of the batch norms beside them")
     // Where a ReLU's input is rounded to the other side of 0, the gradients of such a small batch change by a few
     // percent.
     test::check_close_training(ours, plain, tolerance, 0x1p-4);
+  }
+}
+
+TEST_CASE("on a GPU: the reader of a block's end that has a plan for it runs first") {
+  const Graph graph = residual();
+  const TuningFile tuning(graph);
+  TrainingRun run(graph, tuning.request());
+  Network& network = run.model.network(Mode::training, TrainingRun::kBatch);
+  Names names;
+  for (const std::size_t node : network.activation_plan().order())
+    names.push_back(run.model.graph().nodes()[node].name);
+  const auto end = std::ranges::find(names, "b.3.bn");
+  REQUIRE(names.end() - end > 4);
+  CHECK(Names(end, end + 5) == Names{"b.3.bn", "c.1.conv", "c.around.conv", "c.around.bn", "c.1.bn"});
+
+  // Gradients are final when they are reported, also in recorded steps.
+  Network::Stops stops;
+  for (const Parameter& p : run.model.parameters().updated()) stops.backward.push_back((p.offset + p.bytes) / kFloat);
+  network.stop_at(stops);
+  run.load(network);
+  for (int step = 0; step < 3; ++step) {
+    run.device->zero(run.model.parameters().gradients());
+    network.forward();
+    std::vector<std::vector<std::byte>> reported;
+    network.backward(1.0f / TrainingRun::kBatch, [&](std::size_t gradients) {
+      reported.push_back(run.gradients());
+      reported.back().resize(gradients * kFloat);
+    });
+    CHECK(reported.size() > 20);
+    const std::vector<std::byte> all = run.gradients();
+    for (const auto& bytes : reported) CHECK(std::ranges::equal(bytes, std::span(all).first(bytes.size())));
   }
 }
 
