@@ -90,7 +90,7 @@ class Models(helper.ProgramTest):
         self.assertEqual(rows["batch norm, forward"][0], "39")  # two kernels of each of 20, but one of the first
 
     def test_prediction_of_fused_batch_norms(self):
-        passes = {}
+        passes, convolutions = {}, {}
         for model in "resnet18", "resnet50":
             for precision in "bf16", "fp16":
                 result = self.predict("--model", model, "--bandwidth", 1, "--peak", 1, "--precision", precision)
@@ -98,10 +98,14 @@ class Models(helper.ProgramTest):
                 rows = {cells[0]: cells[1:]
                         for cells in (line.strip("| ").split(" | ") for line in result.stdout.splitlines())}
                 passes[model, precision] = [int(rows[f"batch norm, {phase}"][0]) for phase in ("forward", "backward")]
+                convolutions[model, precision] = int(rows["convolution, backward"][0])
         # Convolutions compute the outputs of the first batch norms of blocks. In ResNet-50 they also compute 15 ends of
         # blocks, by 1x1 convolutions without a stride.
         self.assertEqual(passes, {("resnet18", "bf16"): [39, 40], ("resnet18", "fp16"): [39 - 8, 40],
                                   ("resnet50", "bf16"): [105, 106], ("resnet50", "fp16"): [105 - 2 * 16 - 15, 106]})
+        # The gradients of these convolutions' weights are widened apart.
+        self.assertEqual(convolutions, {("resnet18", "bf16"): 39, ("resnet18", "fp16"): 39 + 8,
+                                        ("resnet50", "bf16"): 105, ("resnet50", "fp16"): 105 + 2 * 16})
 
     def test_prediction_of_unknown_kernels(self):
         result = self.predict("--model", "vit_tiny")

@@ -154,7 +154,8 @@ void compute(const ConvolutionProblem& p, const ConvolutionOperands& operands) {
     case backward_weights: {
       std::vector<float> sums = cuda::backward_weights(p, x(), dy());
       if (!p.fusion.wide_weights) return emulated::store(sums, operands.weights, type);
-      for (float& sum : sums) sum *= *operands.factor;
+      const float factor = emulated::load(operands.factor, 1, DataType::f32)[0];
+      for (float& sum : sums) sum *= factor;
       return emulated::store(sums, operands.weights, DataType::f32);
     }
     case backward_data:
