@@ -127,7 +127,7 @@ CheckpointEvaluator::CheckpointEvaluator(const World& world, const EvaluateOptio
       samples_(open_samples(data_files(options.data.files), options.split,
                             options.data.length > 0 ? options.data.length : file.header().data.length)),
       note_(expect_fitting_data(file, samples_->info(), name_of(options.data), options.data_changed)),
-      input_(plan_input(options.data, samples_->info(), Purpose::evaluation, decoding_threads(*device_),
+      input_(plan_input(options.data, samples_->info(), Purpose::evaluation, decoding_threads(world, *device_),
                         file.header().image)),
       model_(*device_, network_of(file.header(), samples_->info(), input_), Mode::inference, options.batch, {},
              [&activity] { activity.tick(); }) {

@@ -402,7 +402,8 @@ int predict(const World& world, const PredictOptions& options, Activity& activit
   check_same_command(world, "predict");
   activity.enter(Activity::Phase::opening);
   const auto device = open_device(world, options.device);
-  const TrainedNetwork network = read_trained_network(options.checkpoint, options.weights, decoding_threads(*device));
+  const TrainedNetwork network =
+      read_trained_network(options.checkpoint, options.weights, decoding_threads(world, *device));
   if (network.graph.reads_tokens())
     fail("{}: {} was trained on text: predict is for images; see annulus generate", network.file.path().string(),
          network.checkpoint().model);

@@ -101,8 +101,8 @@ void add_input_options(CLI::App& command, DataOptions& options, Purpose purpose)
         ->transform(whole_number(1, 1 << 20));
   }
   add("--workers", options.workers,
-      "Reader threads per rank; 0: one if images are stored as needed, else a quarter of the processors, or all but "
-      "one with a GPU")
+      "Reader threads per rank; 0: one if images are stored as needed, else a quarter of the processors, or with a GPU "
+      "all but one of its share of the node's")
       ->transform(whole_number(0, 256));
   add("--prefetch", options.prefetch, "Batches to prepare ahead")->transform(whole_number(1, 1024));
   add("--decode", options.decode,

@@ -1,6 +1,7 @@
 #include "src/job/open_device.h"
 
 #include <fmt/ranges.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <map>
@@ -49,11 +50,12 @@ std::unique_ptr<Device> open_device(const World& world, const DeviceOptions& opt
   return make_device(request);
 }
 
-std::size_t decoding_threads(const Device& device) {
+std::size_t decoding_threads(const World& world, const Device& device) {
   constexpr int kMost = 32;
-  const int processors = processors_allowed();
-  return static_cast<std::size_t>(
-      std::clamp(device.info().shares_host_memory ? processors / 4 : processors - 1, 1, kMost));
+  const int allowed = processors_allowed();
+  if (device.info().shares_host_memory) return static_cast<std::size_t>(std::clamp(allowed / 4, 1, kMost));
+  const int even_share = static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN)) / world.local_size();
+  return static_cast<std::size_t>(std::clamp(std::min(allowed, even_share) - 1, 1, kMost));
 }
 
 MakeJpegDecoder gpu_decoder(const World& world, const Device& device, std::size_t channels) {

@@ -26,9 +26,9 @@ void choose_gpu(const std::string& device);
 std::unique_ptr<Device> open_device(const World& world, const DeviceOptions& options);
 
 // Returns the number of threads of this rank that decode images; one processor decodes a few hundred images a second.
-// Beside a GPU, all of the rank's processors but one. On a CPU a quarter of them, because computation shares the
-// processors with decoding.
-std::size_t decoding_threads(const Device& device);
+// Beside a GPU, all of the rank's processors but one; if the ranks of a node share processors, of an even share. On a
+// CPU a quarter of them, because computation shares the processors with decoding.
+std::size_t decoding_threads(const World& world, const Device& device);
 
 // Returns what makes decoders of JPEG images on the GPU that `device` is, for threads of this rank; empty if it is a
 // CPU.

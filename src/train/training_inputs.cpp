@@ -17,9 +17,10 @@ namespace {
 
 using Files = std::vector<std::filesystem::path>;
 
-// Opens a split for evaluation with the network that `training` has. Throws Error if its samples do not fit.
+// Opens a split for evaluation with the network that `training` has. `decoding`: threads. Throws Error if its samples
+// do not fit.
 EvaluatedSplit open_split(const std::string& name, const Files& files, const std::string& split,
-                          const TrainOptions& options, const Device& device, const Samples& training,
+                          const TrainOptions& options, std::size_t decoding, const Samples& training,
                           const ImageSize& image) {
   std::unique_ptr<const Samples> samples = open_samples(files, split, training.info().length);
   const DatasetInfo &info = samples->info(), &trained = training.info();
@@ -31,7 +32,7 @@ EvaluatedSplit open_split(const std::string& name, const Files& files, const std
          info.channels != trained.channels                                      ? "channels"
          : info.labels != trained.labels || trained.labels == LabelKind::values ? "labels"
                                                                                 : "classes");
-  InputPlan plan = plan_input(options.data, info, Purpose::evaluation, decoding_threads(device), image);
+  InputPlan plan = plan_input(options.data, info, Purpose::evaluation, decoding, image);
   return {name, std::move(samples), std::move(plan)};
 }
 
@@ -42,23 +43,23 @@ std::string validation_split(const Files& files) {
   return "train";
 }
 
-EvaluatedSplit open_evaluated(const TrainOptions& options, const Device& device, const Samples& training,
+EvaluatedSplit open_evaluated(const TrainOptions& options, std::size_t decoding, const Samples& training,
                               const ImageSize& image) {
   const Files files = data_files(options.data.files), others = data_files(options.data.validation);
   for (const std::filesystem::path& file : others)
     if (std::ranges::find(files, file) != files.end())
       fail("--validation {}: also a file of --data, whose validation split is used without this option", file.string());
   if (!others.empty())
-    return open_split("validation", others, validation_split(others), options, device, training, image);
+    return open_split("validation", others, validation_split(others), options, decoding, training, image);
   const std::string split = has_split(files, "validation") ? "validation" : "test";
-  return open_split(split, files, split, options, device, training, image);
+  return open_split(split, files, split, options, decoding, training, image);
 }
 
-std::optional<EvaluatedSplit> open_test(const TrainOptions& options, const Device& device, const Samples& training,
+std::optional<EvaluatedSplit> open_test(const TrainOptions& options, std::size_t decoding, const Samples& training,
                                         const ImageSize& image, const EvaluatedSplit& evaluated) {
   const Files files = data_files(options.data.files);
   if (evaluated.name == "test" || !has_split(files, "test")) return std::nullopt;
-  return open_split("test", files, "test", options, device, training, image);
+  return open_split("test", files, "test", options, decoding, training, image);
 }
 
 std::vector<DataField> samples_of(const Samples& training, const EvaluatedSplit& evaluated,
@@ -95,11 +96,11 @@ TrainingInputs::TrainingInputs(const World& world_, const TrainOptions& options_
       pipeline(options.pipeline > 1 ? std::make_optional<PipelineRanks>(world, options.pipeline) : std::nullopt),
       device(open_device(world, options.device)),
       training(open_samples(data_files(options.data.files), "train", options.data.length)),
-      training_plan(plan_input(options.data, training->info(), Purpose::training, decoding_threads(*device))),
+      training_plan(plan_input(options.data, training->info(), Purpose::training, decoding_threads(world, *device))),
       task(task_of(*training, training_plan, options)),
       network(open_network(replicas(), options, task, checkpoints())),
-      evaluated(open_evaluated(options, *device, *training, training_plan.image)),
-      test(open_test(options, *device, *training, training_plan.image, evaluated)),
+      evaluated(open_evaluated(options, decoding_threads(world, *device), *training, training_plan.image)),
+      test(open_test(options, decoding_threads(world, *device), *training, training_plan.image, evaluated)),
       global_batch(global_batch_of(replicas(), options)),
       schedule(options.schedule, global_batch, options.epochs),
       samples(samples_of(*training, evaluated, test)) {
