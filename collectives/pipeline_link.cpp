@@ -15,9 +15,11 @@ void PipelineLink::send(DeviceView values, int to) {
   const auto complete = [this](Sending& sending) { return channel_.test(sending.request); };
   auto free = std::ranges::find_if(sendings_, complete);
   Sending& sending = free == sendings_.end() ? sendings_.emplace_back() : *free;
-  sending.bytes.resize(values.bytes);
-  device_.download(values, sending.bytes);
-  channel_.start_sending(sending.bytes, to, sending.request);
+  if (sending.memory.view().bytes < values.bytes) sending.memory = device_.allocate_pinned(values.bytes);
+  const DeviceView copy = sending.memory.view().slice(0, values.bytes);
+  device_.copy(values, copy);
+  device_.finish();
+  channel_.start_sending({copy.address, copy.bytes}, to, sending.request);
 }
 
 void PipelineLink::receive(DeviceView values, Neighbour from) {
