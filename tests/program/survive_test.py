@@ -225,7 +225,7 @@ class Survive(UndisturbedTest):
         out = self.folder / "chaos"
         done = subprocess.run(
             [ROOT / "scripts/chaos", "--kills", "3", "--lost-hosts", "0", "--frozen", "1", "--cuts", "0", "--hosts", "0",
-             "--steps", "500", "--seed", "7", "--data", self.data, "--out", out],
+             "--steps", "250", "--seed", "7", "--data", self.data, "--out", out],
             stdin=subprocess.DEVNULL, capture_output=True, text=True, env={**os.environ, "ANNULUS": helper.ANNULUS})
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         trials = json.loads((out / "chaos.json").read_text())
