@@ -52,6 +52,13 @@ struct Source {
     world.barrier();
     return static_cast<std::size_t>(count) - 1;
   }
+  // The same on all ranks, because none still imports.
+  bool has_parts() const {
+    world.barrier();
+    const bool found = std::filesystem::exists(folder / "data.h5.parts");
+    world.barrier();
+    return found;
+  }
 
   const World& world;
   test::TemporaryFolder own;
@@ -197,7 +204,7 @@ TEST_CASE("parts are reused by the same import only") {
   source.replace("train-images-idx3-ubyte", images.substr(0, images.size() - 1));
   CHECK_THAT(source.error(), Contains("ends within its elements"));
   source.options.size = ImageSize{1, 1};
-  if (std::filesystem::exists(source.folder / "data.h5.parts")) {  // if another rank finished the test images
+  if (source.has_parts()) {  // if another rank finished the test images
     CHECK_THAT(source.error(), Contains("with another --size"));
   }
   source.options.size.reset();
