@@ -40,18 +40,18 @@ class ConvolutionOp : public Op, public NeighbourFusion {
     info_.parameters = {layer.groups == 1 ? weights_spec(weights, context.type())
                                           : channels_spec(weights, context.type(), 0)};
     if (layer.bias) info_.parameters.push_back(channels_spec(layer.parameters[1].shape, context.type()));
-    forward_ = planned(layer.transposed ? Pass::backward_data : Pass::forward);
+    forward_ = planned_forward();
     if (mode == Mode::inference) return;
-    constexpr ConvolutionFusion kWide{.wide_weights = true};
-    if (layer.groups > 1) layer_.problem.fusion = kWide;
-    if (may_fuse()) layer_.problem.fusion = context.convolutions->choose_fusion(layer_.problem, kWide);
+    if (layer.groups > 1) layer_.problem.fusion.wide_weights = true;
     backward_weights_ = planned(Pass::backward_weights);
   }
 
   void fuse_neighbours(const Neighbours& neighbours) override {
-    if (context_.precision != Precision::fp16 || !may_fuse() || layer_.transposed) return;
-    auto* before = dynamic_cast<FusibleNorm*>(neighbours.previous);
-    auto* after = dynamic_cast<FusibleNorm*>(neighbours.next);
+    if (context_.type() == DataType::f32 || layer_.groups > 1) return;
+    // cuDNN does batch norms' passes in fp16 only.
+    const bool norms = context_.precision == Precision::fp16 && !layer_.transposed;
+    auto* before = norms ? dynamic_cast<FusibleNorm*>(neighbours.previous) : nullptr;
+    auto* after = norms ? dynamic_cast<FusibleNorm*>(neighbours.next) : nullptr;
     const bool bare = !layer_.bias && !layer_.relu, shared = neighbours.shares_input;
     const bool normalized = before != nullptr && before->scales_and_rectifies() && !shared;
     const bool begins_block = before != nullptr && before->ends_block() && shared;
@@ -62,10 +62,9 @@ class ConvolutionOp : public Op, public NeighbourFusion {
                                      .wide_weights = backward_weights_ != nullptr};
     if (!possible.any()) return;
     layer_.problem.accumulate = begins_block;
-    layer_.problem.fusion = {};
     const ConvolutionFusion fusion = context_.convolutions->choose_fusion(layer_.problem, possible);
     layer_.problem.fusion = fusion;
-    forward_ = planned(Pass::forward);
+    forward_ = planned_forward();
     if (fusion.statistics) sums_ = after->take_statistics();
     if (fusion.gradient_sums) norm_ = before->take_gradient_sums();
     if (backward_weights_) backward_weights_ = planned(Pass::backward_weights);
@@ -111,8 +110,9 @@ class ConvolutionOp : public Op, public NeighbourFusion {
   }
 
  private:
-  // Convolutions with groups are our own kernels.
-  bool may_fuse() const { return context_.type() != DataType::f32 && layer_.groups == 1; }
+  std::unique_ptr<ConvolutionPlan> planned_forward() {
+    return planned(layer_.transposed ? Pass::backward_data : Pass::forward);
+  }
 
   std::unique_ptr<ConvolutionPlan> planned(Pass pass) {
     const ConvolutionProblem one = layer_.problem.with(pass);

@@ -575,13 +575,13 @@ class Planner final : public ConvolutionPlanner {
     ConvolutionFusion all = possible;
     all.gradient_sums = possible.gradient_sums && gradient_sums_are_faster(problem);
     all.ends_block = possible.ends_block && all.gradient_sums;  // else backward needs the bits of the ReLU
-    const bool wide = possible.wide_weights && wide_weights_are_faster(problem);
-    all.wide_weights = wide && !possible.normalized;  // no plan does both
+    all.wide_weights = false;
     const auto cost = [&](const ConvolutionFusion& fusion) { return step_microseconds(problem, all, fusion); };
-    const std::array choices{ConvolutionFusion{.wide_weights = wide},
-                             ConvolutionFusion{.statistics = possible.statistics, .wide_weights = wide}, all};
+    const std::array choices{ConvolutionFusion{}, ConvolutionFusion{.statistics = possible.statistics}, all};
     ConvolutionFusion fusion = std::ranges::min(choices, {}, cost);
     fusion.gradient_sums = all.gradient_sums;
+    // No plan also normalizes the input.
+    fusion.wide_weights = possible.wide_weights && !fusion.normalized && wide_weights_are_faster(problem);
     return fusion;
   }
 
@@ -629,23 +629,19 @@ class Planner final : public ConvolutionPlanner {
     ConvolutionProblem fused = problem;
     fused.fusion = fusion;
     double sum = microseconds(fused.with(Pass::forward));
-    if (possible.normalized) sum += weights_microseconds(fused);
+    if (possible.normalized) sum += microseconds(fused.with(Pass::backward_weights));
     if (possible.normalized && !fusion.normalized) sum += copy_microseconds(bytes(problem, kInput));
     if (possible.ends_block && !fusion.ends_block) sum += 1.5 * copy_microseconds(bytes(problem, kInput));
     if (possible.statistics && !fusion.statistics) sum += copy_microseconds(bytes(problem, kOutput)) / 2;
     return sum;
   }
 
+  // Apart, a pass reads the gradient in 16 bits and writes it in 32: as many bytes as a copy of one and a half.
   bool wide_weights_are_faster(const ConvolutionProblem& problem) {
     ConvolutionProblem fused = problem;
     fused.fusion = {.wide_weights = true};
-    return weights_microseconds(fused) < weights_microseconds(problem);
-  }
-
-  // The time of backward_weights and, apart, of the pass that reads a gradient of 16 bits and writes it in 32.
-  double weights_microseconds(const ConvolutionProblem& problem) {
-    const double alone = microseconds(problem.with(Pass::backward_weights));
-    return problem.fusion.wide_weights ? alone : alone + copy_microseconds(bytes(problem, kWeights) / 2 * 3);
+    return microseconds(fused.with(Pass::backward_weights)) <
+           microseconds(problem.with(Pass::backward_weights)) + copy_microseconds(bytes(problem, kWeights) / 2 * 3);
   }
 
   // Apart, a pass of the batch norm reads two values for each of the input's, which takes at least the time of a copy.

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <limits>
 
+#include "kernels/neighbour_fusion.h"
 #include "tests/gpu/ops/gpu.h"
 #include "tests/gpu/ops/reference.h"
 #include "tests/unit/random_values.h"
@@ -45,6 +46,7 @@ struct Trial {
     if (!index.values.empty())
       all.push_back({index.shape, DataType::i32, std::make_shared<cuda::Plain>(index.shape, DataType::i32)});
     op = plan(operation, all, mode, gpu);
+    if (auto* fusion = dynamic_cast<NeighbourFusion*>(op.get())) fusion->fuse_neighbours({});
     for (const TensorSpec& spec : specs) {
       input_values.push_back(random(spec.shape));
       inputs.emplace_back(gpu, spec, input_values.back());
