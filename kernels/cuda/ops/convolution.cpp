@@ -59,7 +59,7 @@ class ConvolutionOp : public Op, public NeighbourFusion {
                                      .ends_block = begins_block,
                                      .statistics = after != nullptr && after->needs_statistics() && bare,
                                      .gradient_sums = normalized || begins_block,
-                                     .wide_weights = backward_weights_ != nullptr};
+                                     .wide_weights = backward_weights_ != nullptr && layer_.problem.is_product()};
     if (!possible.any()) return;
     layer_.problem.accumulate = begins_block;
     const ConvolutionFusion fusion = context_.convolutions->choose_fusion(layer_.problem, possible);

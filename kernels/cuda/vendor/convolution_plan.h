@@ -28,7 +28,7 @@ struct ConvolutionFusion {
   // norm may be the end of a residual block, which adds before the ReLU.
   bool gradient_sums = false;
   // Of backward_weights: writes the weights' gradient in float32 and multiplied by a factor, with no rounding to the
-  // value type before it.
+  // value type before it. Not of a normalized input, and only if the pass is_product() or has groups.
   bool wide_weights = false;
 
   bool any() const { return normalized || ends_block || statistics || gradient_sums || wide_weights; }
@@ -67,6 +67,9 @@ struct ConvolutionProblem {
   // Whether it adds to a gradient in other memory.
   bool adds_elsewhere() const { return accumulate && fusion.gradient_sums; }
 
+  // Whether the passes are products of matrices, whose rows are the pixels of all images.
+  bool is_product() const { return kernel == 1 && stride == 1 && padding == 0; }
+
   // The size of a window.
   std::size_t window_height() const { return dilation.height * (kernel.height - 1) + 1; }
   std::size_t window_width() const { return dilation.width * (kernel.width - 1) + 1; }
@@ -88,8 +91,8 @@ struct NormGradient {
   float *gradient_factor, *value_factor, *constant;
 };
 
-// Device memory; arrays are aligned to 16 bytes. Input, weights and output are values or their gradients: a pass reads
-// two of them and writes the third.
+// Device memory, aligned to 16 bytes except for the factor. Input, weights and output are values or their gradients: a
+// pass reads two of them and writes the third.
 struct ConvolutionOperands {
   void *input, *weights, *output;
   void *scale = nullptr, *shift = nullptr;   // if normalized or ends_block: of each channel, in the value type

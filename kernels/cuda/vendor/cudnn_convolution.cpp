@@ -19,6 +19,7 @@
 #include "kernels/cuda/runtime/layout.h"
 #include "kernels/cuda/runtime/runtime.h"
 #include "kernels/cuda/vendor/cudnn_tuning.h"
+#include "kernels/cuda/vendor/weight_product.h"
 
 namespace annulus::cuda {
 namespace {
@@ -86,8 +87,9 @@ void require_sound(const ConvolutionProblem& problem) {
     wrong("only forward of an input that is not normalized ends a block");
   if (problem.fusion.gradient_sums && problem.pass != Pass::backward_data)
     wrong("only backward data computes gradient sums");
-  if (problem.fusion.wide_weights && problem.pass != Pass::backward_weights)
-    wrong("only backward weights writes the weights");
+  if (problem.fusion.wide_weights &&
+      (problem.pass != Pass::backward_weights || problem.fusion.normalized || !problem.is_product()))
+    wrong("only backward weights of a 1x1 kernel, without other fusions, writes wide weights");
 }
 
 std::vector<Operand> operands(const ConvolutionProblem& problem) {
@@ -152,10 +154,8 @@ void* address(const ConvolutionOperands& operands, Operand operand) {
       return operands.norm.gradient_factor;
     case kValueFactor:
       return operands.norm.value_factor;
-    case kConstant:
-      return operands.norm.constant;
     default:
-      return const_cast<float*>(operands.factor);  // only read
+      return operands.norm.constant;
   }
 }
 
@@ -182,22 +182,17 @@ Shape extents(const ConvolutionProblem& p, Operand operand) {
   }
 }
 
-bool is_float32(const ConvolutionProblem& problem, Operand operand) {
-  return operand >= kSums || (operand == kWeights && problem.fusion.wide_weights);
-}
-
 std::size_t bytes(const ConvolutionProblem& problem, Operand operand) {
-  return elements(extents(problem, operand)) *
-         size_of(is_float32(problem, operand) ? DataType::f32 : value_type(problem.precision));
+  const bool wide = operand >= kSums || (operand == kWeights && problem.fusion.wide_weights);
+  return elements(extents(problem, operand)) * size_of(wide ? DataType::f32 : value_type(problem.precision));
 }
 
-// A single value is aligned as its type requires, all others to vectors.
 Descriptor channels_last_tensor(std::int64_t id, cudnnDataType_t type, const Shape& extents, cudnn::Place place) {
   std::array<std::int64_t, 4> sizes;
   std::ranges::copy(extents, sizes.begin());
   const auto [outer, channels, height, width] = sizes;
   const std::array<std::int64_t, 4> strides{height * width * channels, 1, width * channels, channels};
-  return cudnn::tensor(id, type, sizes, strides, elements(extents) == 1 ? sizeof(float) : kVectorBytes, place);
+  return cudnn::tensor(id, type, sizes, strides, kVectorBytes, place);
 }
 
 Descriptor convolution(const ConvolutionProblem& problem) {
@@ -264,14 +259,13 @@ class Builder {
   cudnn::Graph build() && {
     const OperationNames names = operation_names(problem_.pass);
     Tensor input = problem_.fusion.normalized      ? normalized(stored(kInput))
-                   : problem_.fusion.gradient_sums ? intermediate(kInput)
+                   : problem_.fusion.gradient_sums ? intermediate()
                                                    : stored(kInput);
     if (problem_.fusion.ends_block) end_block(input);
-    Tensor weights = problem_.fusion.wide_weights ? intermediate(kWeights) : stored(kWeights);
     Tensor output = stored(kOutput);
     operations_.emplace_back(names.type)
         .set(names.input, input)
-        .set(names.weights, weights)
+        .set(names.weights, stored(kWeights))
         .set(names.output, output)
         .set(names.convolution, parts_.emplace_back(convolution(problem_)))
         .set(names.product_factor, 1.0f)
@@ -279,10 +273,6 @@ class Builder {
         .finalize();
     if (problem_.fusion.statistics) add_statistics(output);
     if (problem_.fusion.gradient_sums) add_gradient_sums(input);
-    // The only plans that write float32 from 16 bits end in an operation like this one.
-    if (problem_.fusion.wide_weights)
-      operations_.push_back(
-          cudnn::pointwise_operation(function(CUDNN_POINTWISE_MUL), {&weights, &stored(kFactor)}, stored(kWeights)));
     return cudnn::graph(std::move(parts_), std::move(operations_));
   }
 
@@ -290,12 +280,12 @@ class Builder {
   using Tensor = const Descriptor&;
 
   Tensor stored(Operand operand) {
-    return tensor(operand, is_float32(problem_, operand) ? CUDNN_DATA_FLOAT : values_, extents(problem_, operand),
+    return tensor(operand, operand >= kSums ? CUDNN_DATA_FLOAT : values_, extents(problem_, operand),
                   cudnn::Place::device);
   }
-  // A value of the operand's shape.
-  Tensor intermediate(Operand operand) {
-    return tensor(next_++, CUDNN_DATA_FLOAT, extents(problem_, operand), cudnn::Place::intermediate);
+  // A value of the input's shape.
+  Tensor intermediate() {
+    return tensor(next_++, CUDNN_DATA_FLOAT, extents(problem_, kInput), cudnn::Place::intermediate);
   }
   Tensor tensor(std::int64_t id, cudnnDataType_t type, const Shape& extents, cudnn::Place place) {
     return parts_.emplace_back(channels_last_tensor(id, type, extents, place));
@@ -318,7 +308,7 @@ class Builder {
   }
 
   Tensor pointwise(cudnnPointwiseMode_t mode, std::initializer_list<const Descriptor*> from) {
-    Tensor to = intermediate(kInput);
+    Tensor to = intermediate();
     operations_.push_back(cudnn::pointwise_operation(function(mode), from, to));
     return to;
   }
@@ -506,7 +496,7 @@ class Scratch {
     check(cudaDeviceSynchronize());  // other streams do not wait for these copies
   }
 
-  double measure(Plan& plan, double least) {
+  double measure(ConvolutionPlan& plan, double least = std::numeric_limits<double>::infinity()) {
     if (workspace_.view().bytes < plan.workspace_bytes()) workspace_ = allocate_device(plan.workspace_bytes());
     return stopwatch_.measure([&](cudaStream_t stream) { plan.run(addresses(), workspace_.view().address, stream); },
                               least);
@@ -558,13 +548,16 @@ class Scratch {
 
 class Planner final : public ConvolutionPlanner {
  public:
-  Planner(cudnn::Handle handle, Descriptor device, std::optional<ConvolutionTuning> tuning)
+  Planner(cudnn::Handle handle, Descriptor device, std::unique_ptr<MatmulPlanner> matmuls,
+          std::optional<ConvolutionTuning> tuning)
       : handle_(std::make_shared<cudnn::Handle>(std::move(handle))),
         device_(std::move(device)),
+        matmuls_(std::move(matmuls)),
         tuning_(std::move(tuning)) {}
 
   std::unique_ptr<ConvolutionPlan> plan(const ConvolutionProblem& problem) override {
     require_sound(problem);
+    if (problem.fusion.wide_weights) return product(problem);
     BuiltPointer& built = built_[to_string(problem)];
     if (!built) built = tuning_ ? tuned(problem) : usable(problem, 1).front();
     return std::make_unique<Plan>(handle_, built);
@@ -573,14 +566,13 @@ class Planner final : public ConvolutionPlanner {
   ConvolutionFusion choose_fusion(const ConvolutionProblem& problem, const ConvolutionFusion& possible) override {
     if (!tuning_) return {};
     ConvolutionFusion all = possible;
+    all.wide_weights = false;
     all.gradient_sums = possible.gradient_sums && gradient_sums_are_faster(problem);
     all.ends_block = possible.ends_block && all.gradient_sums;  // else backward needs the bits of the ReLU
-    all.wide_weights = false;
     const auto cost = [&](const ConvolutionFusion& fusion) { return step_microseconds(problem, all, fusion); };
     const std::array choices{ConvolutionFusion{}, ConvolutionFusion{.statistics = possible.statistics}, all};
     ConvolutionFusion fusion = std::ranges::min(choices, {}, cost);
     fusion.gradient_sums = all.gradient_sums;
-    // No plan also normalizes the input.
     fusion.wide_weights = possible.wide_weights && !fusion.normalized && wide_weights_are_faster(problem);
     return fusion;
   }
@@ -636,14 +628,6 @@ class Planner final : public ConvolutionPlanner {
     return sum;
   }
 
-  // Apart, a pass reads the gradient in 16 bits and writes it in 32: as many bytes as a copy of one and a half.
-  bool wide_weights_are_faster(const ConvolutionProblem& problem) {
-    ConvolutionProblem fused = problem;
-    fused.fusion = {.wide_weights = true};
-    return microseconds(fused.with(Pass::backward_weights)) <
-           microseconds(problem.with(Pass::backward_weights)) + copy_microseconds(bytes(problem, kWeights) / 2 * 3);
-  }
-
   // Apart, a pass of the batch norm reads two values for each of the input's, which takes at least the time of a copy.
   // At the end of a block the pass after it also writes the addend's gradient, which then differs from the output's.
   bool gradient_sums_are_faster(const ConvolutionProblem& problem) {
@@ -652,6 +636,34 @@ class Planner final : public ConvolutionPlanner {
     const double copies = problem.accumulate ? 1.5 : 1;
     return microseconds(fused.with(Pass::backward_data)) <
            microseconds(problem.with(Pass::backward_data)) + copies * copy_microseconds(bytes(problem, kInput));
+  }
+
+  // Apart, a pass reads the gradient in 16 bits and writes it in 32: as many bytes as a copy of one and a half.
+  bool wide_weights_are_faster(const ConvolutionProblem& problem) {
+    ConvolutionProblem fused = problem;
+    fused.fusion = {.wide_weights = true};
+    return product_microseconds(fused.with(Pass::backward_weights)) <
+           microseconds(problem.with(Pass::backward_weights)) + copy_microseconds(bytes(problem, kWeights) / 2 * 3);
+  }
+
+  // Infinity if it cannot be computed.
+  double product_microseconds(const ConvolutionProblem& problem) {
+    const std::string name = to_string(problem);
+    if (!tuning_->find(name)) {
+      expect_gpu(name);
+      try {
+        const auto plan = product(problem);
+        tuning_->add(name, {.microseconds = Scratch(problem).measure(*plan)});
+      } catch (const Error&) {
+        tuning_->add(name, {});
+      }
+    }
+    return tuning_->find(name)->microseconds;
+  }
+
+  std::unique_ptr<ConvolutionPlan> product(const ConvolutionProblem& problem) const {
+    if (!matmuls_) fail("a {} can be planned only by a GPU that is on this machine", to_string(problem));
+    return plan_weight_product(problem, *matmuls_);
   }
 
   // Infinity if no plan is usable.
@@ -702,14 +714,11 @@ class Planner final : public ConvolutionPlanner {
 
   BuiltPointer measured(const ConvolutionProblem& problem) {
     expect_gpu(to_string(problem));
-    // Plans with wide weights are all of one engine, with settings in the order of its heuristics, and cuDNN compiles
-    // each for about a second: more of them would take longer than everything else.
-    const std::size_t most = problem.fusion.wide_weights ? 1 : std::numeric_limits<std::size_t>::max();
     Scratch scratch(problem);
     BuiltPointer best;
     double least = std::numeric_limits<double>::infinity();
     std::string objection;
-    for (const BuiltPointer& built : usable(problem, most)) {
+    for (const BuiltPointer& built : usable(problem, std::numeric_limits<std::size_t>::max())) {
       try {
         Plan plan(handle_, built);
         const double microseconds = scratch.measure(plan, least);
@@ -729,6 +738,7 @@ class Planner final : public ConvolutionPlanner {
 
   std::shared_ptr<const cudnn::Handle> handle_;  // null inside if the GPU is not on this machine
   Descriptor device_;
+  std::unique_ptr<MatmulPlanner> matmuls_;  // null if the GPU is not on this machine
   std::optional<ConvolutionTuning> tuning_;
   std::map<std::string, BuiltPointer> built_;  // a network has many equal layers
 };
@@ -751,14 +761,15 @@ std::string current_device_name() {
 std::unique_ptr<ConvolutionPlanner> make_convolution_planner(const std::filesystem::path& tuning) {
   cudnn::Handle handle = cudnn::make_handle();
   Descriptor device = cudnn::device_properties(handle.get());
-  return std::make_unique<Planner>(std::move(handle), std::move(device), open_tuning(tuning, current_device_name()));
+  return std::make_unique<Planner>(std::move(handle), std::move(device), make_matmul_planner(),
+                                   open_tuning(tuning, current_device_name()));
 }
 
 std::unique_ptr<ConvolutionPlanner> make_convolution_planner_for(const std::string& device_properties_json,
                                                                  const std::filesystem::path& tuning) {
   const auto json = nlohmann::json::parse(device_properties_json, nullptr, false);
   if (!json.is_object()) fail("the properties of the GPU to plan for are not a JSON object");
-  return std::make_unique<Planner>(nullptr, cudnn::device_properties(device_properties_json),
+  return std::make_unique<Planner>(nullptr, cudnn::device_properties(device_properties_json), nullptr,
                                    open_tuning(tuning, json.value("deviceName", "unknown GPU")));
 }
 

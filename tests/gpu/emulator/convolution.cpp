@@ -250,8 +250,8 @@ class EmulatedConvolutions final : public ConvolutionPlanner {
       fail("only backward_data of a convolution accumulates");
     const bool beside = ConvolutionFusion{.wide_weights = p.fusion.wide_weights} != p.fusion;
     if (beside && p.precision != Precision::fp16) fail("convolutions do passes of batch norms in fp16 only");
-    if (p.fusion.wide_weights && (value_type(p.precision) == DataType::f32 || p.fusion.normalized))
-      fail("convolutions write float32 only from 16 bits, and not from a normalized input");
+    if (p.fusion.wide_weights && (value_type(p.precision) == DataType::f32 || p.fusion.normalized || !p.is_product()))
+      fail("convolutions write float32 only from 16 bits, with 1x1 kernels, and not from a normalized input");
     return std::make_unique<EmulatedConvolution>(p);
   }
 

@@ -130,41 +130,19 @@ TEST_CASE("ends of blocks that one of their readers does in fp16 on an H200") {
   check("resnet152", 49, 49, 49);
 }
 
-TEST_CASE("every convolution of ResNet-50 can write the gradient of its weights in float32 on an H200") {
-  const auto planner = cuda::make_convolution_planner_for(h200());
-  const Graph graph = fuse(zoo_entry("resnet50").make(zoo_entry("resnet50").task()));
-  std::size_t plans = 0;
-  for (const Node& node : graph.nodes()) {
-    const auto* convolution = std::get_if<Convolution>(&node.operation);
-    if (convolution == nullptr) continue;
-    // In fp16 as well, but cuDNN compiles each plan for a second.
-    ConvolutionProblem problem = forward_problem(*convolution, graph.input_shapes(node, 256)[0], Precision::bf16);
-    problem.fusion.wide_weights = true;
-    INFO(to_string(problem.with(Pass::backward_weights)));
-    const auto made = plan(*planner, problem.with(Pass::backward_weights));
-    CHECK(made->configuration().has(CUDNN_NUMERICAL_NOTE_TENSOR_CORE));
-    CHECK(made->workspace_bytes() <= std::size_t{64} << 20);
-    ++plans;
-  }
-  CHECK(plans == 53);
-}
-
 // The second convolution of a block, which can do passes of both batch norms beside it.
 ConvolutionProblem problem() {
   return {Pass::forward, Precision::fp16, 256, 64, 56, 56, 64, 3, 1, 1};
 }
 
 constexpr ConvolutionFusion kNone{}, kStatistics{.statistics = true}, kBoth{.normalized = true, .statistics = true},
-    kSums{.gradient_sums = true}, kWide{.wide_weights = true},
-    kAll{.normalized = true, .statistics = true, .gradient_sums = true};
+    kSums{.gradient_sums = true}, kAll{.normalized = true, .statistics = true, .gradient_sums = true};
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
-constexpr double kWidening = 3;  // microseconds: a pass that reads the weights' gradient in 16 bits and writes it in 32
 
 // The times of the passes, in microseconds; infinity if there is no plan.
 struct Times {
-  double plain, with_statistics, normalized, weights, normalized_weights, copy, data = 1, data_with_sums = kNever,
-                                                                                wide_weights = kNever;
+  double plain, with_statistics, normalized, weights, normalized_weights, copy, data = 1, data_with_sums = kNever;
 };
 
 class File {
@@ -185,8 +163,6 @@ class File {
     add(Pass::backward_data, kNone, t.data);
     add(Pass::backward_data, kSums, t.data_with_sums);
     tuning.add("copy of 102760448 bytes", {.microseconds = t.copy});
-    add(Pass::backward_weights, kWide, t.wide_weights);
-    tuning.add("copy of 110592 bytes", {.microseconds = kWidening});
   }
   std::filesystem::path path() const { return folder_ / "tuning.json"; }
 
@@ -214,14 +190,6 @@ TEST_CASE("convolutions are fused if that was measured to be faster") {
   CHECK(chosen({100, 105, 130, 90, 120, 60, 80, 139}, kBoth) == kBoth);
   CHECK(chosen({100, kNever, kNever, 90, kNever, 60, 80, 139}, kAll) == kSums);
   CHECK(chosen({100, 105, 130, 90, 120, 60, 80, kNever}, kAll) == kBoth);
-  // The weights' gradient apart: 90 + 3. With a normalized input it is always apart.
-  const ConvolutionFusion wide_statistics{.statistics = true, .wide_weights = true};
-  const ConvolutionFusion any{.normalized = true, .statistics = true, .wide_weights = true};
-  CHECK(chosen({100, 105, 130, 90, 120, 60, 80, kNever, 92}, kWide) == kWide);
-  CHECK(chosen({100, 105, 130, 90, 120, 60, 80, kNever, 94}, kWide) == kNone);
-  CHECK(chosen({100, 105, 130, 90, 120, 60, 80, kNever, kNever}, kWide) == kNone);
-  CHECK(chosen({100, 105, 130, 90, 120, 60, 80, kNever, 92}, any) == kBoth);
-  CHECK(chosen({100, 105, 130, 90, 120, 54, 80, kNever, 92}, any) == wide_statistics);
   // Nothing is measured without a file, nor without a GPU.
   CHECK(cuda::make_convolution_planner_for(h200())->choose_fusion(problem(), kBoth) == kNone);
   const TemporaryFolder empty;
@@ -258,6 +226,34 @@ TEST_CASE("the end of a block is fused if that was measured to be faster") {
   CHECK(chosen(kNever, 169) == both);
   CHECK(chosen(194, 171) == kStatistics);
   CHECK(chosen(194, kNever) == kStatistics);
+}
+
+TEST_CASE("the gradient of a 1x1 convolution's weights is a product in float32 if that was measured to be faster") {
+  const ConvolutionProblem one{Pass::forward, Precision::fp16, 256, 64, 56, 56, 256, 1, 1, 0};
+  const ConvolutionFusion wide{.wide_weights = true}, normalized{.normalized = true, .statistics = true};
+  const auto chosen = [&](double product, const ConvolutionFusion& possible) {
+    const TemporaryFolder folder;
+    const auto file = folder / "tuning.json";
+    ConvolutionTuning tuning(file, fmt::format("NVIDIA H200, cuDNN {}", cudnnGetVersion()));
+    const auto add = [&](Pass pass, const ConvolutionFusion& fusion, double microseconds) {
+      ConvolutionProblem p = one;
+      p.fusion = fusion;
+      tuning.add(to_string(p.with(pass)), {.microseconds = microseconds});
+    };
+    for (const ConvolutionFusion& fusion : {kNone, kStatistics, normalized}) add(Pass::forward, fusion, 100);
+    for (const ConvolutionFusion& fusion : {kNone, normalized}) add(Pass::backward_weights, fusion, 90);
+    add(Pass::backward_weights, wide, product);
+    tuning.add("copy of 49152 bytes", {.microseconds = 3});  // as many bytes as the pass that widens the gradient
+    tuning.add("copy of 102760448 bytes", {.microseconds = 60});
+    tuning.add("copy of 411041792 bytes", {.microseconds = 240});
+    return cuda::make_convolution_planner_for(h200(), file)->choose_fusion(one, possible);
+  };
+  CHECK(chosen(92, wide) == wide);
+  CHECK(chosen(94, wide) == kNone);
+  CHECK(chosen(kNever, wide) == kNone);
+  CHECK(chosen(92, {.statistics = true, .wide_weights = true}) ==
+        ConvolutionFusion{.statistics = true, .wide_weights = true});
+  CHECK(chosen(92, {.normalized = true, .statistics = true, .wide_weights = true}) == normalized);
 }
 
 }  // namespace
