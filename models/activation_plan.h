@@ -14,9 +14,9 @@ namespace annulus {
 // arena, in which memory is reused after the last read of its content. The moments of a step are its operations'
 // forward passes and, in training, their backward passes, in the order in which they run. That is the order of the
 // graph, except that a node that adds a gradient elsewhere (NeighbourFusion) directly follows the node whose output it
-// reads, so that it is the last reader in backward. The forward passes of nodes
-// that are recomputed run again directly before the first backward pass that needs them. A fused forward pass is part
-// of the pass before it (Op::fuse_next). An output that the next pass computes (NeighbourFusion) has no memory.
+// reads, so that it is the last reader in backward. The forward passes of nodes that are recomputed run again directly
+// before the first backward pass that needs them. A fused forward pass is part of the pass before it (Op::fuse_next).
+// An output that the next pass computes (NeighbourFusion) has no memory.
 //
 // The images and the labels come from outside and are not in the arena. Nor is the input of a stage, but its gradient
 // is, until the end of backward.
