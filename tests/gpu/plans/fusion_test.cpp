@@ -140,39 +140,44 @@ constexpr ConvolutionFusion kNone{}, kStatistics{.statistics = true}, kBoth{.nor
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
 
-// The times of the passes, in microseconds; infinity if there is no plan.
+// A tuning file with times in microseconds, infinity if there is no plan.
+class File {
+ public:
+  explicit File(const ConvolutionProblem& problem) : problem_(problem) {}
+
+  void add(Pass pass, const ConvolutionFusion& fusion, double microseconds) {
+    ConvolutionProblem p = problem_;
+    p.fusion = fusion;
+    tuning_.add(to_string(p.with(pass)), {.microseconds = microseconds});
+  }
+  void add_copy(std::size_t bytes, double microseconds) {
+    tuning_.add(fmt::format("copy of {} bytes", bytes), {.microseconds = microseconds});
+  }
+  ConvolutionFusion choose(const ConvolutionFusion& possible) const {
+    return cuda::make_convolution_planner_for(h200(), tuning_.file())->choose_fusion(problem_, possible);
+  }
+
+ private:
+  TemporaryFolder folder_;
+  ConvolutionProblem problem_;
+  ConvolutionTuning tuning_{folder_ / "tuning.json", fmt::format("NVIDIA H200, cuDNN {}", cudnnGetVersion())};
+};
+
 struct Times {
   double plain, with_statistics, normalized, weights, normalized_weights, copy, data = 1, data_with_sums = kNever;
 };
 
-class File {
- public:
-  explicit File(const Times& t) {
-    const std::string platform = fmt::format("NVIDIA H200, cuDNN {}", cudnnGetVersion());
-    ConvolutionTuning tuning(path(), platform);
-    const auto add = [&](Pass pass, const ConvolutionFusion& fusion, double microseconds) {
-      ConvolutionProblem p = problem();
-      p.fusion = fusion;
-      tuning.add(to_string(p.with(pass)), {.microseconds = microseconds});
-    };
-    add(Pass::forward, kNone, t.plain);
-    add(Pass::forward, kStatistics, t.with_statistics);
-    add(Pass::forward, kBoth, t.normalized);
-    add(Pass::backward_weights, kNone, t.weights);
-    add(Pass::backward_weights, kBoth, t.normalized_weights);
-    add(Pass::backward_data, kNone, t.data);
-    add(Pass::backward_data, kSums, t.data_with_sums);
-    tuning.add("copy of 102760448 bytes", {.microseconds = t.copy});
-  }
-  std::filesystem::path path() const { return folder_ / "tuning.json"; }
-
- private:
-  TemporaryFolder folder_;
-};
-
 ConvolutionFusion chosen(const Times& times, const ConvolutionFusion& possible) {
-  const File file(times);
-  return cuda::make_convolution_planner_for(h200(), file.path())->choose_fusion(problem(), possible);
+  File file(problem());
+  file.add(Pass::forward, kNone, times.plain);
+  file.add(Pass::forward, kStatistics, times.with_statistics);
+  file.add(Pass::forward, kBoth, times.normalized);
+  file.add(Pass::backward_weights, kNone, times.weights);
+  file.add(Pass::backward_weights, kBoth, times.normalized_weights);
+  file.add(Pass::backward_data, kNone, times.data);
+  file.add(Pass::backward_data, kSums, times.data_with_sums);
+  file.add_copy(102760448, times.copy);
+  return file.choose(possible);
 }
 
 TEST_CASE("convolutions are fused if that was measured to be faster") {
@@ -203,22 +208,15 @@ TEST_CASE("the end of a block is fused if that was measured to be faster") {
   const ConvolutionFusion both{.statistics = true, .gradient_sums = true};
   const ConvolutionFusion all{.ends_block = true, .statistics = true, .gradient_sums = true};
   const auto chosen = [&](double forward, double data) {
-    const TemporaryFolder folder;
-    const auto file = folder / "tuning.json";
-    ConvolutionTuning tuning(file, fmt::format("NVIDIA H200, cuDNN {}", cudnnGetVersion()));
-    const auto add = [&](Pass pass, const ConvolutionFusion& fusion, double microseconds) {
-      ConvolutionProblem p = begin;
-      p.fusion = fusion;
-      tuning.add(to_string(p.with(pass)), {.microseconds = microseconds});
-    };
-    add(Pass::forward, kNone, 100);
-    add(Pass::forward, kStatistics, 105);
-    add(Pass::forward, all, forward);
-    add(Pass::backward_data, kNone, 80);
-    add(Pass::backward_data, kSums, data);
-    tuning.add("copy of 411041792 bytes", {.microseconds = 60});
-    tuning.add("copy of 102760448 bytes", {.microseconds = 20});
-    return cuda::make_convolution_planner_for(h200(), file)->choose_fusion(begin, all);
+    File file(begin);
+    file.add(Pass::forward, kNone, 100);
+    file.add(Pass::forward, kStatistics, 105);
+    file.add(Pass::forward, all, forward);
+    file.add(Pass::backward_data, kNone, 80);
+    file.add(Pass::backward_data, kSums, data);
+    file.add_copy(411041792, 60);
+    file.add_copy(102760448, 20);
+    return file.choose(all);
   };
   // Apart, either pass costs one and a half copies more. Without gradient sums, backward needs the bits of the ReLU.
   CHECK(chosen(194, 169) == all);
@@ -230,30 +228,23 @@ TEST_CASE("the end of a block is fused if that was measured to be faster") {
 
 TEST_CASE("the gradient of a 1x1 convolution's weights is a product in float32 if that was measured to be faster") {
   const ConvolutionProblem one{Pass::forward, Precision::fp16, 256, 64, 56, 56, 256, 1, 1, 0};
-  const ConvolutionFusion wide{.wide_weights = true}, normalized{.normalized = true, .statistics = true};
+  const ConvolutionFusion wide{.wide_weights = true};
   const auto chosen = [&](double product, const ConvolutionFusion& possible) {
-    const TemporaryFolder folder;
-    const auto file = folder / "tuning.json";
-    ConvolutionTuning tuning(file, fmt::format("NVIDIA H200, cuDNN {}", cudnnGetVersion()));
-    const auto add = [&](Pass pass, const ConvolutionFusion& fusion, double microseconds) {
-      ConvolutionProblem p = one;
-      p.fusion = fusion;
-      tuning.add(to_string(p.with(pass)), {.microseconds = microseconds});
-    };
-    for (const ConvolutionFusion& fusion : {kNone, kStatistics, normalized}) add(Pass::forward, fusion, 100);
-    for (const ConvolutionFusion& fusion : {kNone, normalized}) add(Pass::backward_weights, fusion, 90);
-    add(Pass::backward_weights, wide, product);
-    tuning.add("copy of 49152 bytes", {.microseconds = 3});  // as many bytes as the pass that widens the gradient
-    tuning.add("copy of 102760448 bytes", {.microseconds = 60});
-    tuning.add("copy of 411041792 bytes", {.microseconds = 240});
-    return cuda::make_convolution_planner_for(h200(), file)->choose_fusion(one, possible);
+    File file(one);
+    for (const ConvolutionFusion& fusion : {kNone, kStatistics, kBoth}) file.add(Pass::forward, fusion, 100);
+    for (const ConvolutionFusion& fusion : {kNone, kBoth}) file.add(Pass::backward_weights, fusion, 90);
+    file.add(Pass::backward_weights, wide, product);
+    file.add_copy(49152, 3);  // as many bytes as the pass that widens the gradient
+    file.add_copy(102760448, 60);
+    file.add_copy(411041792, 240);
+    return file.choose(possible);
   };
   CHECK(chosen(92, wide) == wide);
   CHECK(chosen(94, wide) == kNone);
   CHECK(chosen(kNever, wide) == kNone);
   CHECK(chosen(92, {.statistics = true, .wide_weights = true}) ==
         ConvolutionFusion{.statistics = true, .wide_weights = true});
-  CHECK(chosen(92, {.normalized = true, .statistics = true, .wide_weights = true}) == normalized);
+  CHECK(chosen(92, {.normalized = true, .statistics = true, .wide_weights = true}) == kBoth);
 }
 
 }  // namespace
