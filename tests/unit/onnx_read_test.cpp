@@ -3,7 +3,7 @@
 #include <google/protobuf/unknown_field_set.h>
 
 #include <catch2/catch.hpp>
-#include <chrono>
+#include <ctime>
 #include <limits>
 
 #include "models/graph.h"
@@ -19,6 +19,12 @@ using test::Model;
 using test::Names;
 using test::set_image;
 using test::Wholes;
+
+// That this process has used: unlike the time that has passed, it does not depend on other processes.
+double processor_seconds() {
+  return static_cast<double>(std::clock()) / CLOCKS_PER_SEC;
+}
+
 using Values = std::vector<float>;
 
 // Every layer but the loss: its name, operation, and output for one image.
@@ -1042,9 +1048,9 @@ TEST_CASE("Many calls of a function without names are not named in quadratic tim
     last = output;
   }
   model.classify(last, 4);
-  const auto start = std::chrono::steady_clock::now();
+  const double start = processor_seconds();
   CHECK(model.file().graph().node_size() == 3 * 8'000 + 4);
-  CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(5));
+  CHECK(processor_seconds() - start < 5);
 }
 
 TEST_CASE("Attributes of functions that a call does not give have their default") {
@@ -1101,9 +1107,9 @@ TEST_CASE("a file of 10,000 nodes is not read in quadratic time") {
   }
   model.classify(last, 4);
   const OnnxFile file = model.file();
-  const auto start = std::chrono::steady_clock::now();
+  const double start = processor_seconds();
   const ImportedNetwork network = read_network(file, exported_task(file));
-  CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(20));
+  CHECK(processor_seconds() - start < 20);
   CHECK(network.graph.nodes().size() == 10'000 + 6);
   CHECK(network.graph.nodes()[10'001].name == "sigmoid_5000");
 }
