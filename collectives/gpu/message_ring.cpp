@@ -111,7 +111,7 @@ class GpuCompressedLink final : public RingLink {
  private:
   static constexpr std::size_t kSlot = kOptions.segment_bytes / sizeof(float) * sizeof(std::uint16_t);
 
-  // Two for each exchange in flight, for what it sends and what it receives; the last one is for round().
+  // Each exchange in flight has two slots, one to send and one to receive. The last slot belongs to round().
   std::span<std::byte> slot(std::size_t number) const { return {coded_.view().address + number * kSlot, kSlot}; }
   std::uint16_t* numbers(std::size_t number) const { return reinterpret_cast<std::uint16_t*>(slot(number).data()); }
 

@@ -158,7 +158,7 @@ bool TrainingRun::run_step(EpochResult& epoch) {
     epoch.skipped += skipped_on_all_ranks(inputs_.replicas(), record_.bad_samples.report(batch));
   metrics_.step(place(), metrics, count, epoch);
   replica_.holds_state = true;
-  if (regrouped) fail("ranks were lost in step {}", state_.step);  // after the recovery the run does what is due now
+  if (regrouped) fail("ranks were lost in step {}", state_.step);  // what is due now is done after the recovery
   const Due now = due(batch.step, metrics);
   // Also after an evaluation or a checkpoint, so that the run does not go back behind it.
   const bool copies = metrics.control_flags.copy > 0 || now.evaluation || now.checkpoint;

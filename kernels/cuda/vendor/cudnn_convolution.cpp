@@ -548,11 +548,9 @@ class Scratch {
 
 class Planner final : public ConvolutionPlanner {
  public:
-  Planner(cudnn::Handle handle, Descriptor device, std::unique_ptr<MatmulPlanner> matmuls,
-          std::optional<ConvolutionTuning> tuning)
+  Planner(cudnn::Handle handle, Descriptor device, std::optional<ConvolutionTuning> tuning)
       : handle_(std::make_shared<cudnn::Handle>(std::move(handle))),
         device_(std::move(device)),
-        matmuls_(std::move(matmuls)),
         tuning_(std::move(tuning)) {}
 
   std::unique_ptr<ConvolutionPlan> plan(const ConvolutionProblem& problem) override {
@@ -661,8 +659,9 @@ class Planner final : public ConvolutionPlanner {
     return tuning_->find(name)->microseconds;
   }
 
-  std::unique_ptr<ConvolutionPlan> product(const ConvolutionProblem& problem) const {
-    if (!matmuls_) fail("a {} can be planned only by a GPU that is on this machine", to_string(problem));
+  std::unique_ptr<ConvolutionPlan> product(const ConvolutionProblem& problem) {
+    if (!*handle_) fail("a {} can be planned only for a GPU that is on this machine", to_string(problem));
+    if (!matmuls_) matmuls_ = make_matmul_planner();
     return plan_weight_product(problem, *matmuls_);
   }
 
@@ -738,7 +737,7 @@ class Planner final : public ConvolutionPlanner {
 
   std::shared_ptr<const cudnn::Handle> handle_;  // null inside if the GPU is not on this machine
   Descriptor device_;
-  std::unique_ptr<MatmulPlanner> matmuls_;  // null if the GPU is not on this machine
+  std::unique_ptr<MatmulPlanner> matmuls_;  // null until it is needed
   std::optional<ConvolutionTuning> tuning_;
   std::map<std::string, BuiltPointer> built_;  // a network has many equal layers
 };
@@ -761,15 +760,14 @@ std::string current_device_name() {
 std::unique_ptr<ConvolutionPlanner> make_convolution_planner(const std::filesystem::path& tuning) {
   cudnn::Handle handle = cudnn::make_handle();
   Descriptor device = cudnn::device_properties(handle.get());
-  return std::make_unique<Planner>(std::move(handle), std::move(device), make_matmul_planner(),
-                                   open_tuning(tuning, current_device_name()));
+  return std::make_unique<Planner>(std::move(handle), std::move(device), open_tuning(tuning, current_device_name()));
 }
 
 std::unique_ptr<ConvolutionPlanner> make_convolution_planner_for(const std::string& device_properties_json,
                                                                  const std::filesystem::path& tuning) {
   const auto json = nlohmann::json::parse(device_properties_json, nullptr, false);
   if (!json.is_object()) fail("the properties of the GPU to plan for are not a JSON object");
-  return std::make_unique<Planner>(nullptr, cudnn::device_properties(device_properties_json), nullptr,
+  return std::make_unique<Planner>(nullptr, cudnn::device_properties(device_properties_json),
                                    open_tuning(tuning, json.value("deviceName", "unknown GPU")));
 }
 
