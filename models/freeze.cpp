@@ -64,8 +64,7 @@ Graph freeze(const Graph& graph, const std::vector<std::string>& patterns) {
   Graph result = graph.without_nodes();
   for (Node node : graph.nodes()) {
     for (const ParameterDeclaration& p : graph.parameters(node))
-      if (p.role != Role::metric && matches_any(patterns, parameter_name(node.name, p.name)))
-        node.frozen.push_back(p.name);
+      if (p.role != Role::metric && matches_any(patterns, parameter_name(node, p.name))) node.frozen.push_back(p.name);
     freeze_statistics(node);
     result.add(std::move(node));
   }

@@ -58,8 +58,9 @@ std::string parameter_name(const std::string& layer, const std::string& paramete
 }
 
 std::string parameter_name(const Node& node, const std::string& parameter) {
-  const auto shared = node.shared.find(parameter);
-  return shared == node.shared.end() ? parameter_name(node.name, parameter) : shared->second;
+  for (const auto* names : {&node.shared, &node.names})
+    if (const auto found = names->find(parameter); found != names->end()) return found->second;
+  return parameter_name(node.name, parameter);
 }
 
 Value Graph::add(Node node) {

@@ -21,13 +21,18 @@ struct Node {
   // Its parameters that are those of a token embedding before it, and their names in the network: {"weight",
   // "wte.weight"}.
   std::map<std::string, std::string> shared{};
+  // Its own parameters that are called otherwise in the network than parameter_name() calls them: {"weight", "mid.k"}.
+  std::map<std::string, std::string> names{};
+  // Its frozen parameters that are constants of the network. PyTorch's state_dict has no such tensors.
+  std::vector<std::string> constants{};
   bool recomputed = false;  // in training, before backward: its output is not kept from forward (see recompute.h)
 };
 
 // The name of a layer's parameter in the network: "conv1.weight". That of a nameless parameter is the layer's, and
 // there is no dot after an underscore: "attention.in_proj_weight" belongs to the layer "attention.in_proj_".
 std::string parameter_name(const std::string& layer, const std::string& parameter);
-std::string parameter_name(const Node& node, const std::string& parameter);  // that of its owner, if it is shared
+// Returns the name in the network of a node's parameter, which may be its owner's or another one.
+std::string parameter_name(const Node& node, const std::string& parameter);
 
 // The images that a network is built for.
 struct ImageShape {

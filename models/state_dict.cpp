@@ -12,11 +12,25 @@ bool has_weights(const Graph& graph, const Node& node) {
   return std::ranges::any_of(declared, [](const ParameterDeclaration& p) { return trained(p.role); });
 }
 
+bool contains(const std::vector<std::string>& names, const std::string& name) {
+  return std::ranges::find(names, name) != names.end();
+}
+
+// Returns the name of the counter that PyTorch's module has beside its running statistics; none if they are not a
+// module's.
+std::optional<std::string> step_counter(const Node& node) {
+  static constexpr std::string_view kMean = "running_mean";
+  if (!std::holds_alternative<BatchNorm>(node.operation)) return std::nullopt;
+  std::string name = parameter_name(node, std::string(kMean));
+  if (!name.ends_with(kMean)) return std::nullopt;
+  return name.replace(name.size() - kMean.size(), kMean.size(), "num_batches_tracked");
+}
+
 // Returns the index of the layer that a shared parameter belongs to.
 std::size_t owner_of(const Graph& graph, const std::string& parameter) {
   const auto owner = std::ranges::find_if(graph.nodes(), [&](const Node& node) {
     return std::ranges::any_of(graph.parameters(node), [&](const ParameterDeclaration& p) {
-      return parameter_name(node.name, p.name) == parameter;
+      return parameter_name(node, p.name) == parameter;
     });
   });
   return static_cast<std::size_t>(owner - graph.nodes().begin());
@@ -28,8 +42,8 @@ std::vector<StateTensor> state_dict(const Graph& graph) {
   std::vector<StateTensor> tensors;
   for (const Node& node : graph.nodes()) {
     for (const ParameterDeclaration& p : graph.parameters(node)) {
-      if (p.role == Role::metric) continue;
-      StateTensor tensor{parameter_name(node.name, p.name), p.shape, p.shape};
+      if (p.role == Role::metric || contains(node.constants, p.name)) continue;
+      StateTensor tensor{parameter_name(node, p.name), p.shape, p.shape};
       if (std::holds_alternative<Dense>(node.operation) && p.shape.size() > 1)
         tensor.shape = {p.shape[0], elements(p.shape) / p.shape[0]};
       const auto* linear = std::get_if<Linear>(&node.operation);
@@ -37,9 +51,8 @@ std::vector<StateTensor> state_dict(const Graph& graph) {
       if (tensor.transposed) std::ranges::reverse(tensor.shape);
       tensors.push_back(std::move(tensor));
     }
-    if (std::holds_alternative<BatchNorm>(node.operation))
-      tensors.push_back(
-          {.name = node.name + ".num_batches_tracked", .shape = {}, .parameter_shape = {}, .counts_steps = true});
+    if (const auto counter = step_counter(node))
+      tensors.push_back({.name = *counter, .shape = {}, .parameter_shape = {}, .counts_steps = true});
   }
   return tensors;
 }

@@ -99,7 +99,7 @@ class ValueNames {
  public:
   explicit ValueNames(const Graph& graph) {
     for (const Node& node : graph.nodes())
-      for (const ParameterDeclaration& p : graph.parameters(node)) add(parameters_, parameter_name(node.name, p.name));
+      for (const ParameterDeclaration& p : graph.parameters(node)) add(parameters_, parameter_name(node, p.name));
     for (const Node& node : graph.nodes()) add(layers_, node.name);
   }
 
@@ -613,7 +613,7 @@ class Translation {
 
   // Stores the node's parameter of the declared shape as one of another.
   std::string initializer(const std::string& parameter, const Shape& declared, const Shape& shape) {
-    const std::string called = parameter_name(node_->name, parameter);
+    const std::string called = parameter_name(*node_, parameter);
     onnx::TensorProto& stored = *to_.add_initializer();
     stored = tensor(onnx::TensorProto::FLOAT, shape, std::as_bytes(values_(called, declared)));
     stored.set_name(value_names_.parameter(called));

@@ -86,7 +86,11 @@ struct Comparison {
 };
 
 Comparison compare(const NamedTensors& tensors, const Graph& graph) {
-  const std::string head = graph.nodes()[head_of(graph)].name + ".";
+  const Node& head = graph.nodes()[head_of(graph)];
+  const auto of_head = [&](const std::string& name) {
+    return std::ranges::any_of(graph.parameters(head),
+                               [&](const auto& p) { return parameter_name(head, p.name) == name; });
+  };
   Comparison found;
   std::map<std::string, Shape> rest = tensors.shapes;
   for (const StateTensor& tensor : state_dict(graph)) {
@@ -97,7 +101,7 @@ Comparison compare(const NamedTensors& tensors, const Graph& graph) {
     else if (entry.mapped() == tensor.shape ||
              (entry.mapped() == tensor.parameter_shape && !(tensors.of_pytorch && tensor.transposed)))
       found.fitting.push_back(tensor.name);
-    else if (tensor.name.starts_with(head) && differs_in_classes(entry.mapped(), tensor))
+    else if (of_head(tensor.name) && differs_in_classes(entry.mapped(), tensor))
       found.other_classes = entry.mapped()[0];
     else
       found.other_shapes.push_back(

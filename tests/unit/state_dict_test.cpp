@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 
+#include "models/freeze.h"
 #include "models/zoo.h"
 #include "src/io/hash.h"
 
@@ -34,6 +35,29 @@ TEST_CASE("names and shapes are those of torchvision's state_dict", "[state_dict
     for (const std::string& line : lines) found.add(std::span<const char>(line));
     CHECK(found.value() == hash);
   }
+}
+
+TEST_CASE("parameters may have names of their own, and constants are not in the state_dict", "[state_dict]") {
+  Graph graph(ImageShape{8, 8, 3});
+  Value value = graph.add("input", ImageInput{{0, 0, 0}, {1, 1, 1}}, {Graph::kImages});
+  value = graph.add({.name = "mid",
+                     .operation = Convolution{.channels = 4, .kernel = {3, 3}, .bias = false},
+                     .inputs = {value},
+                     .names = {{"weight", "mid.k"}}});
+  value = graph.add({.name = "bn",
+                     .operation = BatchNorm{},
+                     .inputs = {value},
+                     .frozen = {"weight", "bias"},
+                     .constants = {"weight", "bias"}});
+  graph.add({.name = "other",
+             .operation = BatchNorm{},
+             .inputs = {value},
+             .names = {{"weight", "gamma"}, {"running_mean", "mean"}, {"running_var", "var"}}});
+  std::vector<std::string> names;
+  for (const StateTensor& tensor : state_dict(graph)) names.push_back(tensor.name);
+  CHECK(names == std::vector<std::string>{"mid.k", "bn.running_mean", "bn.running_var", "bn.num_batches_tracked",
+                                          "gamma", "other.bias", "mean", "var"});
+  CHECK(frozen_names(freeze(graph, {"mid.k"})) == std::vector<std::string>{"bn.weight", "bn.bias", "mid.k"});
 }
 
 TEST_CASE("the head is the last layer with weights", "[state_dict]") {
