@@ -162,11 +162,15 @@ bool check_network(const ModelsOptions& options) {
   if (found.empty()) {
     const ImportedNetwork network = read_network(file, task);
     const Cost cost = total_cost(network.graph);
+    fmt::print("{}\n", printable(network.trained.text()));
     for (const std::string& note : network.notes) fmt::print("{}\n", printable(note));
     fmt::print("{}: it can be trained: {} layers, {} parameters, images of {}, {} classes\n", path,
                network.graph.nodes().size(), cost.parameters, image_text(task.image), task.classes);
     row.update(to_json(path, task, cost));
     row["notes"] = network.notes;
+    row["trained_tensors"] = network.trained.trained;
+    row["not_trained"] = network.trained.not_trained;
+    row["unused"] = network.trained.unused;
   } else {
     fmt::print("{}: {} node{} cannot be trained\n", path, found.size(), found.size() == 1 ? "" : "s");
   }

@@ -18,6 +18,7 @@ struct Stored {
   const onnx::TensorProto* tensor = nullptr;
   std::shared_ptr<const HostTensor> computed{};
   bool transposed = false;  // it is the transposed matrix of the parameter
+  bool frozen = false;      // a buffer or a constant
 };
 
 // The error function of each element, which we have only as a part of GELU.

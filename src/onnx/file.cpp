@@ -1,7 +1,6 @@
 #include "src/onnx/file.h"
 
 #include <google/protobuf/io/coded_stream.h>
-#include <google/protobuf/unknown_field_set.h>
 
 #include <algorithm>
 #include <limits>
@@ -13,6 +12,8 @@
 #include "src/io/printable.h"
 #include "src/onnx/attributes.h"
 #include "src/onnx/functions.h"
+#include "src/onnx/marks.h"
+#include "src/onnx/properties.h"
 #include "src/onnx/tensor.h"
 
 namespace annulus {
@@ -21,25 +22,6 @@ namespace {
 constexpr std::size_t kMostBytes = std::size_t{1} << 31;  // limit of protobuf's messages
 // Versions of the operators. Later ones may define operators of the same name otherwise.
 constexpr std::int64_t kFirstOperators = 11, kLastOperators = 23;
-
-// Later versions of the format have properties of nodes and values, which our library keeps as unknown fields.
-constexpr int kNodeProperties = 9, kValueProperties = 4;
-
-template <class Message>
-std::string property(const Message& message, int field, const std::string& key) {
-  const auto& fields = message.GetReflection()->GetUnknownFields(message);
-  onnx::StringStringEntryProto entry;
-  for (int i = 0; i < fields.field_count(); ++i) {
-    const auto& unknown = fields.field(i);
-    if (unknown.number() != field || unknown.type() != google::protobuf::UnknownField::TYPE_LENGTH_DELIMITED) continue;
-    if (entry.ParseFromString(unknown.length_delimited()) && entry.key() == key) return entry.value();
-  }
-  return "";
-}
-
-bool is_buffer(const onnx::ValueInfoProto& value) {
-  return property(value, kValueProperties, "pkg.torch.export.graph_signature.InputSpec.kind") == "BUFFER";
-}
 
 std::string external_property(const onnx::TensorProto& tensor, const std::string& key) {
   for (const onnx::StringStringEntryProto& entry : tensor.external_data())
@@ -166,8 +148,6 @@ void OnnxFile::check() {
       expect_data(tensor);
     initializers_[tensor.name()] = &tensor;
   }
-  for (const onnx::ValueInfoProto& value : graph.value_info())
-    if (is_buffer(value)) buffers_.insert(value.name());
   std::vector<const onnx::ValueInfoProto*> inputs;
   for (const onnx::ValueInfoProto& input : graph.input()) {
     if (initializers_.contains(input.name())) continue;
@@ -210,25 +190,19 @@ std::string OnnxFile::without_values(const std::vector<std::string>& tensors) co
   const std::set<std::string> removed(tensors.begin(), tensors.end());
   onnx::ModelProto model;
   model.set_ir_version(model_.ir_version());
+  model.set_producer_name(model_.producer_name());
   *model.mutable_opset_import() = model_.opset_import();
   const onnx::GraphProto& from = graph();
   onnx::GraphProto& to = *model.mutable_graph();
   to.set_name(from.name());
   *to.mutable_input() = from.input();
   *to.mutable_output() = from.output();
-  for (const onnx::ValueInfoProto& value : from.value_info())
-    if (buffers_.contains(value.name())) *to.add_value_info() = value;
+  copy_marks(from, to);
   for (const onnx::NodeProto& node : from.node()) {
     onnx::NodeProto& copy = *to.add_node();
     copy = node;
     copy.clear_doc_string();
-    const std::string scopes = property(node, kNodeProperties, kScopes);
-    copy.GetReflection()->MutableUnknownFields(&copy)->Clear();
-    if (scopes.empty()) continue;
-    onnx::StringStringEntryProto entry;
-    entry.set_key(kScopes);
-    entry.set_value(scopes);
-    copy.GetReflection()->MutableUnknownFields(&copy)->AddLengthDelimited(kNodeProperties, entry.SerializeAsString());
+    set_only_property(copy, PropertyField::node, kScopes, property(node, PropertyField::node, kScopes));
   }
   for (const onnx::TensorProto& tensor : from.initializer()) {
     onnx::TensorProto& copy = *to.add_initializer();
@@ -244,17 +218,8 @@ std::string OnnxFile::without_values(const std::vector<std::string>& tensors) co
   return model.SerializeAsString();
 }
 
-// Python's list of strings: "['', 'features', 'features.0', 'conv2d']".
 std::vector<std::string> exported_scopes(const onnx::NodeProto& node) {
-  const std::string text = property(node, kNodeProperties, OnnxFile::kScopes);
-  std::vector<std::string> scopes;
-  for (std::size_t at = 0; (at = text.find('\'', at)) != std::string::npos;) {
-    const std::size_t end = text.find('\'', at + 1);
-    if (end == std::string::npos) break;
-    scopes.push_back(text.substr(at + 1, end - at - 1));
-    at = end + 1;
-  }
-  return scopes;
+  return python_list(property(node, PropertyField::node, OnnxFile::kScopes));
 }
 
 }  // namespace annulus

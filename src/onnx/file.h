@@ -5,7 +5,6 @@
 #include <array>
 #include <filesystem>
 #include <map>
-#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -24,6 +23,7 @@ class OnnxFile {
 
   const std::string& name() const { return name_; }
   const onnx::GraphProto& graph() const { return model_.graph(); }
+  const std::string& producer() const { return model_.producer_name(); }
   const std::map<std::string_view, const onnx::TensorProto*>& initializers() const { return initializers_; }
   std::int64_t operators() const { return operators_; }  // version of the operator set
 
@@ -38,9 +38,6 @@ class OnnxFile {
 
   static constexpr const char* kScopes = "pkg.torch.onnx.name_scopes";  // a property of nodes
 
-  // Whether PyTorch's exporter marked a stored tensor as a buffer: it is not trained.
-  bool buffer(const std::string& tensor) const { return buffers_.contains(tensor); }
-
   // Whether without_values() removed a tensor's values.
   static bool stripped(const onnx::TensorProto& tensor) { return tensor.doc_string() == kStripped; }
 
@@ -52,7 +49,6 @@ class OnnxFile {
   std::string name_;
   onnx::ModelProto model_;
   std::map<std::string_view, const onnx::TensorProto*> initializers_;
-  std::set<std::string> buffers_;
   std::int64_t operators_ = 0;
   const onnx::ValueInfoProto* input_ = nullptr;
 };

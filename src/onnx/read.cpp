@@ -6,7 +6,9 @@
 #include "kernels/base/error.h"
 #include "models/layers.h"
 #include "src/io/printable.h"
+#include "src/onnx/layer_names.h"
 #include "src/onnx/reader.h"
+#include "src/onnx/trained_summary.h"
 
 namespace annulus {
 namespace {
@@ -81,52 +83,6 @@ void replace_classifier(std::vector<Draft::Layer>& layers, const Logits& logits,
        classes, classes);
 }
 
-// The names of a graph's layers. Those of layers with parameters are taken first, because users know them.
-class Names {
- public:
-  Names(const Draft& draft, const std::vector<bool>& used) : names_(draft.layers().size()) {
-    taken_.insert("loss");
-    for (const bool with_parameters : {true, false})
-      for (std::size_t i = 0; i < names_.size(); ++i)
-        if (const auto declared = parameters_of(draft, i); used[i] && declared.empty() != with_parameters)
-          names_[i] = unique(draft.layers()[i].name, declared);
-  }
-
-  const std::string& operator[](std::size_t layer) const { return names_[layer]; }
-
- private:
-  // Names of the parameters within their layer.
-  static std::vector<std::string> parameters_of(const Draft& draft, std::size_t i) {
-    const Draft::Layer& layer = draft.layers()[i];
-    const auto* operation = std::get_if<Operation>(&layer.operation);
-    if (operation == nullptr) return {};
-    Shapes inputs;
-    for (const Value input : layer.inputs) inputs.push_back(draft.shape(input, 1));
-    std::vector<std::string> names;
-    for (const ParameterDeclaration& declared : parameters(*operation, inputs)) names.push_back(declared.name);
-    return names;
-  }
-
-  std::string unique(std::string name, const std::vector<std::string>& parameters) {
-    std::ranges::replace(name, '/', '.');
-    if (name.empty()) name = "layer";
-    const auto taken = [&](const std::string& layer) {
-      return taken_.contains(layer) || std::ranges::any_of(parameters, [&](const std::string& parameter) {
-               return taken_.contains(parameter_name(layer, parameter));
-             });
-    };
-    std::string candidate = name;
-    for (int& number = numbers_[name]; taken(candidate); ++number) candidate = fmt::format("{}_{}", name, number + 2);
-    taken_.insert(candidate);
-    for (const std::string& parameter : parameters) taken_.insert(parameter_name(candidate, parameter));
-    return candidate;
-  }
-
-  std::set<std::string> taken_;         // by layers and parameters
-  std::map<std::string, int> numbers_;  // how many numbers were tried for a name
-  std::vector<std::string> names_;
-};
-
 // Values of a parameter in the graph's order.
 std::vector<float> parameter_values(const Stored& stored, const ParameterDeclaration& declared) {
   std::vector<float> values;
@@ -152,7 +108,8 @@ class Assembly {
  public:
   Assembly(const Reader& reader, const Task& task, ImportedNetwork& to) : reader_(reader), task_(task), to_(to) {}
 
-  void run() {
+  // Returns the tensors that training changes.
+  std::set<const onnx::TensorProto*> run() {
     const Draft& draft = reader_.draft();
     auto layers = draft.layers();
     const Logits logits = expect_logits(reader_);
@@ -162,7 +119,7 @@ class Assembly {
       to_.notes.push_back(
           fmt::format("the last layer is replaced: it has {} classes, the data {}", logits.classes, task_.classes));
     }
-    const Names names(draft, used);
+    const LayerNames names(draft, used, reader_.trained());
     for (const Value outside : {Graph::kImages, Graph::kLabels, Graph::kSampleKeys}) renumbered_[outside] = outside;
     for (std::size_t i = 0; i < layers.size(); ++i)
       if (used[i]) renumbered_[Graph::output(i)] = add(names[i], std::move(layers[i]));
@@ -172,26 +129,40 @@ class Assembly {
               ? "1 parameter is stored together with an equal one; it is trained on its own"
               : fmt::format("{} parameters are stored together with equal ones; each is trained on its own", copies_));
     to_.graph = with_loss(std::move(to_.graph), task_, renumbered_.at(logits.value));
+    return std::move(changed_);
   }
 
  private:
-  Value add(const std::string& name, Draft::Layer layer) {
-    if (std::holds_alternative<Erf>(layer.operation)) fail("node {}: Erf is supported only within GELU", name);
+  Value add(const LayerNames::Layer& names, Draft::Layer layer) {
+    if (std::holds_alternative<Erf>(layer.operation)) fail("node {}: Erf is supported only within GELU", names.layer);
     auto& operation = std::get<Operation>(layer.operation);
     if (auto* dropout = std::get_if<Dropout>(&operation)) dropout->number = dropouts_++;
     for (Value& input : layer.inputs) input = renumbered_.at(input);
-    const Value value = to_.graph.add(name, operation, layer.inputs);
-    const Node& node = to_.graph.nodes().back();
-    const auto declared = parameters(node.operation, to_.graph.input_shapes(node, 1));
-    for (std::size_t i = 0; i < layer.stored.size(); ++i) add_parameter(name, layer.stored[i], declared.at(i));
-    return value;
+    const auto declared = parameters(operation, input_shapes(layer.inputs));
+    Node node{.name = names.layer, .operation = operation, .inputs = layer.inputs};
+    for (const auto& [parameter, name] : names.parameters)
+      if (name != parameter_name(node.name, parameter)) node.names[parameter] = name;
+    for (std::size_t i = 0; i < layer.stored.size(); ++i) {
+      if (!layer.stored[i].frozen || declared.at(i).role == Role::statistic) continue;
+      node.frozen.push_back(declared[i].name);
+      if (!names.parameters.contains(declared[i].name)) node.constants.push_back(declared[i].name);
+    }
+    for (std::size_t i = 0; i < layer.stored.size(); ++i)
+      add_parameter(parameter_name(node, declared[i].name), layer.stored[i], declared[i]);
+    return to_.graph.add(std::move(node));
   }
 
-  void add_parameter(const std::string& layer, const Stored& stored, const ParameterDeclaration& declared) {
-    const std::string name = parameter_name(layer, declared.name);
+  Shapes input_shapes(const std::vector<Value>& inputs) const {
+    Shapes shapes;
+    for (const Value input : inputs) shapes.push_back(to_.graph.shape(input, 1));
+    return shapes;
+  }
+
+  void add_parameter(const std::string& name, const Stored& stored, const ParameterDeclaration& declared) {
     if (stored.tensor != nullptr) {
+      if (!stored.frozen || declared.role == Role::statistic) changed_.insert(stored.tensor);
       if (!seen_.insert(stored.tensor).second)
-        ++copies_;
+        copies_ += !stored.frozen;
       else if (!reader_.depends_on_values(*stored.tensor))
         to_.stored.push_back(stored.tensor->name());
       if (OnnxFile::stripped(*stored.tensor)) return;
@@ -205,7 +176,7 @@ class Assembly {
   std::uint32_t dropouts_ = 0;
   std::size_t copies_ = 0;             // of tensors that the exporter stored once for several layers
   std::map<Value, Value> renumbered_;  // a draft's value: the graph's
-  std::set<const onnx::TensorProto*> seen_;
+  std::set<const onnx::TensorProto*> seen_, changed_;
 };
 
 std::string size_hint(const OnnxFile& file, const Task& task) {
@@ -231,10 +202,11 @@ ImportedNetwork read_network(const OnnxFile& file, const Task& task) {
              ? fmt::format(", and {} more: see `annulus models --check`", reader.problems().size() - 1)
              : "",
          size_hint(file, task));
-  ImportedNetwork network{Graph(task.image), {}, {}, reader.notes()};
+  ImportedNetwork network{Graph(task.image), {}, {}, reader.notes(), {}};
   add_output_notes(file, network.notes);
   try {
-    Assembly(reader, task, network).run();
+    const auto changed = Assembly(reader, task, network).run();
+    network.trained = summarize(reader, file, network.graph, changed, network.notes);
   } catch (const Error& error) {
     fail("{}: {}{}", file.name(), printable(error.what()), size_hint(file, task));
   }

@@ -6,6 +6,7 @@
 
 #include "models/zoo.h"
 #include "src/onnx/file.h"
+#include "src/onnx/trained_summary.h"
 
 namespace annulus {
 
@@ -16,14 +17,14 @@ struct ImportedNetwork {
   std::map<std::string, std::vector<float>> values;
   std::vector<std::string> stored;  // the file's tensors that are only parameters: the graph does not need their values
   std::vector<std::string> notes;   // messages for the user: layers that were dropped or replaced
+  TrainedSummary trained;
 };
 
 // Reads the network of an ONNX file for a task. Layers are named after the file's parameters: "features.0.0.weight"
 // belongs to layer "features.0.0". If the task has another number of classes, the last layer is replaced. Throws Error
 // naming the file, the node and its operator.
 //
-// A stored tensor of real numbers is trained unless the file marks it as a buffer, its name was made up by the
-// exporter, it is combined with pixels alone, or it is the input of a dense layer.
+// TrainedTensors decides which stored tensors are trained.
 ImportedNetwork read_network(const OnnxFile& file, const Task& task);
 
 // The file's bytes without the values of the graph's parameters: for a checkpoint, which has them.

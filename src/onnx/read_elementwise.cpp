@@ -25,7 +25,7 @@ Value unrepeated(NodeReader& n, Value other, Value x) {
 // A constant of equal elements, if it does not enlarge the other input.
 std::optional<double> factor(NodeReader& n, std::size_t input) {
   const auto number = n.number(input);
-  if (!number || (!n.is_layer(1 - input) && !n.is_parameter(1 - input))) return std::nullopt;
+  if (!number || (!n.is_layer(1 - input) && !n.trained(1 - input))) return std::nullopt;
   const Shape other = n.input_shape(1 - input);
   return broadcast(other, n.input_shape(input)) == other ? number : std::nullopt;
 }
@@ -71,7 +71,7 @@ std::optional<Value> with_channels(NodeReader& n, Arithmetic::Operator op, Value
 // A bias that follows a dense layer, or a shift that follows a layer normalization, becomes the layer's.
 std::optional<Value> with_bias(NodeReader& n, Value x, std::size_t input) {
   const auto bias = n.stored(input);
-  if (!bias || !n.is_parameter(input) || !Graph::has_node(x) || n.readers_of_other(input) != 1) return std::nullopt;
+  if (!bias || !n.trained(input) || !Graph::has_node(x) || n.readers_of_other(input) != 1) return std::nullopt;
   const Draft::Layer before = n.draft().layer(x);
   const auto add = [&](auto layer) -> std::optional<Value> {
     if (layer.bias || n.input_shape(input) != Shape{layer.units}) return std::nullopt;

@@ -23,20 +23,14 @@ Value dense(NodeReader& n, Value x, const Stored& weight, std::size_t units, std
   return n.add(Linear{.units = units, .bias = bias.has_value()}, {x}, parameters);
 }
 
-// A constant whose values depend on nothing, multiplied by weights: a table such as the coordinates of Swin V2, which
-// PyTorch does not train.
-Value table(NodeReader& n, std::size_t input) {
-  const auto* stored = n.as<FileTensor>(input);
-  if (stored == nullptr || !n.is_parameter(input)) return n.value(input);
-  n.note(fmt::format("{} is not trained: it is an input of a layer", stored->tensor->name()));
-  return n.untrained(input);
-}
+// Multiplied by weights, a stored tensor is a table, such as the coordinates of Swin V2.
+constexpr const char* kTable = "an input of a layer";
 
 void read_gemm(NodeReader& n) {
   auto weight = n.stored(1);
   const double alpha = n.attributes.real("alpha", 1), beta = n.attributes.real("beta", 1);
   if (!weight) fail("the product of two computed matrices is not supported: use MatMul");
-  Value x = table(n, 0);
+  Value x = n.table(0, kTable);
   if (n.shape(x).size() != 2) fail("its input of {} is not a matrix: use MatMul", n.text(x));
   if (n.attributes.whole("transA", 0) != 0) x = n.transpose(x, {1, 0});
   const bool rows = n.attributes.whole("transB", 0) != 0;  // of the weights are units
@@ -81,10 +75,10 @@ Value stacked_product(NodeReader& n, Value a, Value b) {
 
 void read_matrix_product(NodeReader& n) {
   auto weight = n.stored(1);
-  if (!weight || n.input_shape(1).size() != 2 || !n.is_weight(1))
+  if (!weight || n.input_shape(1).size() != 2 || n.as<FileTensor>(1) == nullptr)
     return n.set(stacked_product(n, n.value(0), n.value(1)));
   const Shape shape = n.input_shape(1);
-  const Value x = table(n, 0);
+  const Value x = n.table(0, kTable);
   if (features(n.shape(x)) != shape[0])
     fail("its weights of {} do not fit its input of {}", to_string(shape), n.text(x));
   weight->transposed = !weight->transposed;

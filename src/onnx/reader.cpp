@@ -43,17 +43,10 @@ std::string nearest(const std::string& op) {
   return found != all.end() ? found->second : "one of those that `annulus models --check` lists";
 }
 
-// Whether an exporter made up the name. Others are those of parameters in the network's module tree.
-bool made_up(const std::string& name) {
-  for (const char* prefix : {"onnx::", "/", "val_", "_val_", "const_"})
-    if (name.starts_with(prefix)) return true;
-  return name.find("_output_") != std::string::npos || name.find_first_not_of("0123456789") == std::string::npos;
-}
-
 // The layer of a parameter: "features.0" of "features.0.weight", and "attention.in_proj_" of
 // "attention.in_proj_weight".
 std::string layer_of(const std::string& parameter) {
-  for (const std::string_view suffix : {".weight", ".bias", "weight", "bias"})
+  for (const std::string_view suffix : {".weight", ".bias", ".running_mean", ".running_var", "weight", "bias"})
     if (parameter.ends_with(suffix) && parameter.size() > suffix.size())
       return parameter.substr(0, parameter.size() - suffix.size());
   return parameter;
@@ -89,6 +82,7 @@ const Kind* get(const Item& item) {
 Reader::Reader(const OnnxFile& file, const Task& task)
     : file_(file),
       task_(task),
+      trained_(file),
       batch_(file.input_shape()[0] > 0 ? file.input_shape()[0] : kOpenBatch),
       draft_(task.image) {
   const auto input = file.input_shape();
@@ -139,20 +133,21 @@ std::optional<Host> Reader::host(const Item& item) {
   if (const Host* known = get<Host>(item)) return *known;
   const auto* stored = get<FileTensor>(item);
   if (stored == nullptr || stored->transposed || OnnxFile::stripped(*stored->tensor)) return std::nullopt;
-  const bool constant =
-      stored->tensor->dims_size() == 0 || made_up(stored->tensor->name()) || file_.buffer(stored->tensor->name());
-  if (!constant) return std::nullopt;
+  if (trained_.of(*stored->tensor).training == Training::always) return std::nullopt;
   return converted(*stored->tensor);
 }
 
 const Host& Reader::converted(const onnx::TensorProto& tensor) {
   Host& converted = hosts_[&tensor];
-  if (converted == nullptr) converted = std::make_shared<const HostTensor>(read_tensor(tensor));
+  if (converted != nullptr) return converted;
+  converted = std::make_shared<const HostTensor>(read_tensor(tensor));
+  if (trained_.of(tensor).training == Training::in_layers) weights_.insert(converted);
   return converted;
 }
 
-// Evaluates a node all of whose inputs are constant.
+// Evaluates a node all of whose inputs are constant. A stored tensor stays one behind Identity.
 bool Reader::fold(const onnx::NodeProto& node) {
+  if (node.op_type() == "Identity") return false;
   std::vector<Host> hosts;
   for (const std::string& name : node.input()) {
     if (name.empty()) {
@@ -169,7 +164,12 @@ bool Reader::fold(const onnx::NodeProto& node) {
   if (!result) return false;
   if (node.op_type() != "Constant") folded_ += result->size();
   if (folded_ > 8 * kMostConstantElements) fail("the constants that the file computes have too many elements");
-  items_[node.output(0)] = std::make_shared<const HostTensor>(std::move(*result));
+  const auto computed = std::make_shared<const HostTensor>(std::move(*result));
+  const bool in_layers = node.op_type() == "Constant"
+                             ? trained_.constants_in_layers()
+                             : std::ranges::any_of(hosts, [&](const Host& host) { return weights_.contains(host); });
+  if (in_layers) weights_.insert(computed);
+  items_[node.output(0)] = computed;
   return true;
 }
 
@@ -226,6 +226,11 @@ void Reader::run() {
     if (reads[static_cast<std::size_t>(i)]) read(nodes[i]);
 }
 
+const char* Reader::untrained(const onnx::TensorProto& tensor) const {
+  const auto found = untrained_.find(&tensor);
+  return found == untrained_.end() ? nullptr : found->second;
+}
+
 Value Reader::logits() const {
   const std::string& name = file_.graph().output(0).name();
   const auto found = items_.find(name);
@@ -271,6 +276,9 @@ Host NodeReader::constant(std::size_t input) const {
 
 const HostTensor& NodeReader::expect_constant(std::size_t input) const {
   const auto* stored = as<FileTensor>(input);
+  if (stored != nullptr && trained(input) && reader_.trained_.marked())
+    fail("its input {} is the parameter {}, which cannot be trained there: register it as a buffer, then export again",
+         input, stored->tensor->name());
   if (stored != nullptr && !stored->transposed && !OnnxFile::stripped(*stored->tensor))
     return *reader_.converted(*stored->tensor);
   const Host host = constant(input);
@@ -299,13 +307,9 @@ std::vector<std::int64_t> NodeReader::wholes_or(std::size_t input, const char* a
   return has(input) ? wholes(input) : attributes.wholes(attribute);
 }
 
-bool NodeReader::is_weight(std::size_t input) const {
+bool NodeReader::trained(std::size_t input) const {
   const auto* stored = as<FileTensor>(input);
-  return stored != nullptr && stored->tensor->dims_size() > 0 && !reader_.file_.buffer(stored->tensor->name());
-}
-
-bool NodeReader::is_parameter(std::size_t input) const {
-  return is_weight(input) && !made_up(as<FileTensor>(input)->tensor->name());
+  return stored != nullptr && reader_.trained_.of(*stored->tensor).training == Training::always;
 }
 
 std::size_t NodeReader::readers_of_other(std::size_t input) const {
@@ -314,8 +318,11 @@ std::size_t NodeReader::readers_of_other(std::size_t input) const {
 
 std::optional<Stored> NodeReader::stored(std::size_t input) const {
   if (!is_layer(input) && elements(input_shape(input)) == 0) fail("its input {} has no elements", input);
-  if (const auto* tensor = as<FileTensor>(input)) return Stored{tensor->tensor, nullptr, tensor->transposed};
-  if (const auto* host = as<Host>(input); host != nullptr && (*host)->real()) return Stored{nullptr, *host};
+  if (const auto* file = as<FileTensor>(input))
+    return Stored{file->tensor, nullptr, file->transposed,
+                  reader_.trained_.of(*file->tensor).training == Training::never};
+  if (const auto* host = as<Host>(input); host != nullptr && (*host)->real())
+    return Stored{nullptr, *host, false, !reader_.weights_.contains(*host)};
   return std::nullopt;
 }
 
@@ -325,13 +332,14 @@ Value NodeReader::value(std::size_t input) {
 
 Value NodeReader::operand(std::size_t input) {
   const auto* other = as<Computed>(1 - input);
-  if (!is_parameter(input) || other == nullptr || reader_.draft_.computed_by<ImageInput>(other->value) == nullptr)
-    return value(input);
-  return untrained(input);
+  if (other == nullptr || reader_.draft_.computed_by<ImageInput>(other->value) == nullptr) return value(input);
+  return table(input, "combined with the images alone");
 }
 
-Value NodeReader::untrained(std::size_t input) {
+Value NodeReader::table(std::size_t input, const char* reason) {
+  if (!trained(input) || reader_.trained_.marked()) return value(input);
   const FileTensor& stored = *as<FileTensor>(input);
+  reader_.untrained_.emplace(stored.tensor, reason);
   const Value constant = value(Item(reader_.converted(*stored.tensor)));
   return stored.transposed ? transpose(constant, {1, 0}) : constant;
 }
@@ -348,11 +356,14 @@ Value NodeReader::value(const Item& item) {
   }
   const auto* stored = get<FileTensor>(item);
   if (stored == nullptr) fail("one of its inputs is not an image or a parameter");
+  const auto& decision = reader_.trained_.of(*stored->tensor);
+  if (decision.training != Training::always)  // it is transposed
+    return transpose(value(Item(reader_.converted(*stored->tensor))), {1, 0});
   const auto [known, added] = reader_.values_.try_emplace(stored->tensor);
   if (added) {
     const Shape shape = shape_of(*stored->tensor, false);
     const bool vector = std::ranges::count_if(shape, [](std::size_t extent) { return extent > 1; }) <= 1;
-    known->second = reader_.draft_.add({stored->tensor->name(),
+    known->second = reader_.draft_.add({decision.parameter,
                                         Operation(Learned{shape, vector ? Role::offset : Role::weight, ""}),
                                         {},
                                         {{stored->tensor}}});
@@ -539,10 +550,11 @@ std::string NodeReader::default_name() const {
 // Exporters store equal tensors once, under the name of the first layer that has it.
 std::string NodeReader::layer_name(const std::vector<Stored>& parameters) {
   std::string name;
-  for (const Stored& parameter : parameters)
-    if (parameter.tensor != nullptr && reader_.named_.insert(parameter.tensor).second && name.empty() &&
-        !made_up(parameter.tensor->name()))
-      name = layer_of(parameter.tensor->name());
+  for (const Stored& parameter : parameters) {
+    if (parameter.tensor == nullptr || !reader_.named_.insert(parameter.tensor).second || !name.empty()) continue;
+    const std::string& known = reader_.trained_.of(*parameter.tensor).parameter;
+    if (!known.empty()) name = layer_of(known);
+  }
   if (!name.empty()) return name;
   const std::string within = scope();
   return within.empty() ? default_name() : within;

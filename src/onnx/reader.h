@@ -13,6 +13,7 @@
 #include "src/onnx/draft.h"
 #include "src/onnx/file.h"
 #include "src/onnx/tensor.h"
+#include "src/onnx/trained_tensors.h"
 
 // How the nodes of an ONNX graph become a draft of our graph: one function for each operator, in the files read_*.cpp.
 namespace annulus {
@@ -66,6 +67,12 @@ class Reader {
   // Whether the draft depends on a stored tensor's values, not only on its shape.
   bool depends_on_values(const onnx::TensorProto& tensor) const { return hosts_.contains(&tensor); }
 
+  const TrainedTensors& trained() const { return trained_; }
+  // Whether a node that was read has the tensor as an input.
+  bool reads(const onnx::TensorProto& tensor) const { return items_.contains(tensor.name()); }
+  // Why a tensor is a constant, if that follows from how nodes use it; null otherwise.
+  const char* untrained(const onnx::TensorProto& tensor) const;
+
  private:
   friend class NodeReader;
 
@@ -80,14 +87,17 @@ class Reader {
 
   const OnnxFile& file_;
   const Task& task_;
+  const TrainedTensors trained_;
   const std::size_t batch_;  // of the shapes that the file computes
   std::map<std::string, Item, std::less<>> items_;
-  std::map<std::string, std::size_t, std::less<>> readers_;  // number of nodes that read a value
-  std::map<const onnx::TensorProto*, Host> hosts_;           // stored constants that were converted
-  std::size_t folded_ = 0;                                   // elements of the constants that were computed
-  std::map<const void*, Value> values_;                      // constants and parameters that became layers
-  std::vector<Host> kept_;                                   // these constants, so that their addresses stay theirs
-  std::set<const onnx::TensorProto*> named_;                 // tensors after which a layer is named
+  std::map<std::string, std::size_t, std::less<>> readers_;    // number of nodes that read a value
+  std::map<const onnx::TensorProto*, Host> hosts_;             // stored constants that were converted
+  std::set<Host> weights_;                                     // constants that are trained in layers
+  std::map<const onnx::TensorProto*, const char*> untrained_;  // and why
+  std::size_t folded_ = 0;                                     // elements of the constants that were computed
+  std::map<const void*, Value> values_;                        // constants and parameters that became layers
+  std::vector<Host> kept_;                                     // these constants, so that their addresses stay theirs
+  std::set<const onnx::TensorProto*> named_;                   // tensors after which a layer is named
   std::vector<std::string> problems_, notes_;
   Draft draft_;
 };
@@ -132,18 +142,17 @@ class NodeReader {
   // The input as a layer's output. A parameter or constant becomes a layer.
   Value value(std::size_t input);
   Value value(const Item& item);
-  // The input of an arithmetic operation: values that are combined with pixels are not trained.
+  // The input of an arithmetic operation.
   Value operand(std::size_t input);
-  // A stored tensor as a constant. REQUIRES: the input is one.
-  Value untrained(std::size_t input);
+  // An input that PyTorch rather has as a buffer, for this reason: a constant unless the file marks it as a parameter.
+  Value table(std::size_t input, const char* reason);
   // The number of nodes that read the other one of two inputs.
   std::size_t readers_of_other(std::size_t input) const;
   bool is_layer(std::size_t input) const { return as<Computed>(input) != nullptr; }
 
-  // Whether a stored tensor or constant can be a parameter; its values, transposed or not.
+  // A stored tensor or constant as a layer's parameter, which may be frozen; nothing if the input is neither.
   std::optional<Stored> stored(std::size_t input) const;
-  bool is_weight(std::size_t input) const;     // a stored tensor that the exporter did not mark as a buffer
-  bool is_parameter(std::size_t input) const;  // likewise, and it has a name in the network's module tree
+  bool trained(std::size_t input) const;  // whether it is a stored tensor that is trained anywhere, not only in layers
 
   // Appends layers. The second is named after its first parameter.
   Value add(Operation operation, std::vector<Value> inputs);

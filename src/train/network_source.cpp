@@ -14,6 +14,7 @@ NetworkSource read_source(const TrainOptions& options, const Task& task, const C
     if (auto stored = checkpoints.newest()) return {stored->file.header().onnx, {}, {}};
   const OnnxFile file = OnnxFile::read(options.model);
   ImportedNetwork network = read_network(file, task);
+  network.notes.insert(network.notes.begin(), network.trained.text());
   return {without_parameters(file, network), std::move(network.values), std::move(network.notes)};
 }
 

@@ -1,0 +1,36 @@
+#pragma once
+
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "src/onnx/draft.h"
+#include "src/onnx/trained_tensors.h"
+
+namespace annulus {
+
+// The names in the graph of a draft's layers and their parameters. A parameter that is stored under a name of PyTorch's
+// state_dict keeps the name; any other has one that follows from the layer's.
+class LayerNames {
+ public:
+  struct Layer {
+    std::string layer;
+    std::map<std::string, std::string> parameters;  // by their names in the operation: those that keep a stored name
+  };
+
+  // `used`: the layers of the draft that become layers of the graph.
+  LayerNames(const Draft& draft, const std::vector<bool>& used, const TrainedTensors& trained);
+
+  const Layer& operator[](std::size_t layer) const { return layers_[layer]; }
+
+ private:
+  void keep_stored_names(const Draft& draft, const std::vector<bool>& used, const TrainedTensors& trained);
+  std::string unique(std::string name, const std::vector<std::string>& parameters, const Layer& layer);
+
+  std::set<std::string> taken_layers_, taken_parameters_;
+  std::map<std::string, int> numbers_;  // how many numbers were tried for a name
+  std::vector<Layer> layers_;
+};
+
+}  // namespace annulus

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <onnx/onnx_pb.h>
+
+#include <map>
+#include <string>
+#include <vector>
+
+// What torch.export says in a file about stored tensors. Files of PyTorch's older exporter and of other programs say
+// nothing.
+namespace annulus {
+
+struct Mark {
+  std::string kind;        // "PARAMETER", "BUFFER", "CONSTANT_TENSOR", ...
+  bool persistent = true;  // a buffer that is in the state_dict
+};
+
+// Returns the marks by the names of tensors, also of tensors that the exporter replaced by others.
+std::map<std::string, Mark> marks(const onnx::GraphProto& graph);
+
+// Returns by the name of each stored tensor that the exporter computed: the values that it was computed from, and those
+// between.
+std::map<std::string, std::vector<std::string>> sources(const onnx::GraphProto& graph);
+
+// Copies everything that marks() and sources() read.
+void copy_marks(const onnx::GraphProto& from, onnx::GraphProto& to);
+
+// Returns the elements of a list of strings as Python writes it: "['', 'features', 'conv2d']".
+std::vector<std::string> python_list(const std::string& text);
+
+}  // namespace annulus

@@ -1,0 +1,29 @@
+#pragma once
+
+#include <set>
+#include <string>
+#include <vector>
+
+#include "models/graph.h"
+#include "src/onnx/file.h"
+
+namespace annulus {
+
+class Reader;
+
+// Which of a file's tensors training changes.
+struct TrainedSummary {
+  std::size_t trained = 0;               // parameters of the network
+  std::vector<std::string> not_trained;  // buffers and constants of real numbers; running statistics are neither
+  std::vector<std::string> unused;       // parameters on which the output does not depend
+
+  // "trained: 5 tensors; not trained: 2 (mid.k, mid.m)"
+  std::string text() const;
+};
+
+// `changed`: the tensors that became parameters of the graph's layers and are not frozen. Appends a line for the user
+// to `notes` for each reason that is neither a buffer's nor a constant's.
+TrainedSummary summarize(const Reader& reader, const OnnxFile& file, const Graph& graph,
+                         const std::set<const onnx::TensorProto*>& changed, std::vector<std::string>& notes);
+
+}  // namespace annulus

@@ -1,0 +1,138 @@
+#include "src/onnx/trained_tensors.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <set>
+
+#include "src/onnx/marks.h"
+#include "src/onnx/tensor.h"
+
+namespace annulus {
+namespace {
+
+using Decision = TrainedTensors::Decision;
+
+constexpr const char* kComputed =
+    "computed by the exporter: if from parameters, export with do_constant_folding=False to train them";
+
+bool is_number(std::string_view text) {
+  return !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos;
+}
+
+// Whether a text is `stem` and a number.
+bool is_numbered(std::string_view text, std::string_view stem) {
+  return text.starts_with(stem) && is_number(text.substr(stem.size()));
+}
+
+// Removes the number of a repeated operation: "view" of "view_12".
+std::string_view without_number(std::string_view name) {
+  const std::size_t at = name.rfind('_');
+  return at != std::string_view::npos && is_number(name.substr(at + 1)) ? name.substr(0, at) : name;
+}
+
+// Whether a value within torch.export's graph, by its name, has the elements of the value before.
+bool is_view(std::string_view name) {
+  static constexpr std::array<std::string_view, 14> kViews{
+      "view",  "reshape", "unsqueeze", "squeeze",    "permute",  "transpose", "t",
+      "alias", "clone",   "detach",    "contiguous", "_to_copy", "flatten",   "_unsafe_view"};
+  return is_numbered(name, "val_") || std::ranges::find(kViews, without_number(name)) != kViews.end();
+}
+
+// The forms of names that exporters make up: "onnx::MatMul_12", "/a/b/Constant_output_0", "12". Any other may be a
+// parameter's: "val_scale", "const_bias".
+class MadeUpNames {
+ public:
+  explicit MadeUpNames(const onnx::GraphProto& graph) {
+    for (const onnx::NodeProto& node : graph.node())
+      for (const std::string& output : node.output()) numbers_values_ = numbers_values_ || is_value_number(output);
+  }
+
+  bool contains(std::string_view name) const {
+    return name.starts_with("onnx::") || name.starts_with('/') || is_number(name) ||
+           is_numbered(name, "const_fold_opt__") || (numbers_values_ && is_value_number(name));
+  }
+
+ private:
+  static bool is_value_number(std::string_view name) { return is_numbered(name, "val_") || is_numbered(name, "_val_"); }
+
+  bool numbers_values_ = false;  // whether the exporter called values of nodes val_0, val_1, ...
+};
+
+Decision of_name(const onnx::TensorProto& tensor, const MadeUpNames& made_up, bool of_pytorch) {
+  if (made_up.contains(tensor.name())) return {Training::in_layers, kComputed, ""};
+  if (tensor.dims_size() == 0 && !of_pytorch) return {Training::in_layers, TrainedTensors::kConstant, tensor.name()};
+  return {Training::always, "", tensor.name()};
+}
+
+// Decides on tensors that torch.export marked, and on those that its optimizer computed.
+class ByMarks {
+ public:
+  explicit ByMarks(const onnx::GraphProto& graph) : marks_(marks(graph)), sources_(sources(graph)) {
+    std::set<std::string> stored;
+    for (const onnx::TensorProto& tensor : graph.initializer()) ++uses_[tensor.name()];
+    for (const auto& [name, from] : sources_)
+      for (const std::string& source : from) ++uses_[source];
+  }
+
+  // Whether they say of every tensor what it is.
+  bool complete() const {
+    return std::ranges::any_of(marks_, [](const auto& mark) { return mark.second.kind == "PARAMETER"; });
+  }
+
+  bool has(const std::string& tensor) const { return marks_.contains(tensor); }
+
+  Decision operator()(const std::string& tensor) const {
+    if (const auto mark = marks_.find(tensor); mark != marks_.end()) return of_mark(tensor, mark->second);
+    const auto from = sources_.find(tensor);
+    if (from == sources_.end()) return {Training::in_layers, kComputed, ""};
+    const auto parameters = parameters_of(from->second);
+    if (parameters.empty()) return {Training::never, TrainedTensors::kConstant, ""};
+    const bool one = parameters.size() == 1 && uses_.at(parameters[0]) == 1;
+    if (one && std::ranges::all_of(from->second, [&](const auto& n) { return n == parameters[0] || is_view(n); }))
+      return {Training::always, "", parameters[0]};
+    return {Training::in_layers,
+            fmt::format("computed by the exporter from {}: export with optimize=False to train it",
+                        fmt::join(parameters, ", ")),
+            ""};
+  }
+
+ private:
+  static Decision of_mark(const std::string& tensor, const Mark& mark) {
+    if (mark.kind == "PARAMETER") return {Training::always, "", tensor};
+    if (mark.kind != "BUFFER") return {Training::never, TrainedTensors::kConstant, ""};
+    return {Training::never, TrainedTensors::kBuffer, mark.persistent ? tensor : ""};
+  }
+
+  std::vector<std::string> parameters_of(const std::vector<std::string>& from) const {
+    std::vector<std::string> all;
+    for (const std::string& name : from)
+      if (const auto mark = marks_.find(name); mark != marks_.end() && mark->second.kind == "PARAMETER")
+        all.push_back(name);
+    return all;
+  }
+
+  const std::map<std::string, Mark> marks_;
+  const std::map<std::string, std::vector<std::string>> sources_;
+  std::map<std::string, std::size_t> uses_;  // by stored tensors
+};
+
+}  // namespace
+
+TrainedTensors::TrainedTensors(const OnnxFile& file) {
+  const ByMarks by_marks(file.graph());
+  const MadeUpNames made_up(file.graph());
+  const bool of_pytorch = file.producer() == "pytorch" || file.producer() == "annulus";
+  marked_ = by_marks.complete();
+  constants_in_layers_ = !marked_;
+  for (const onnx::TensorProto& tensor : file.graph().initializer()) {
+    if (!is_real(tensor)) continue;
+    Decision decision =
+        marked_ || by_marks.has(tensor.name()) ? by_marks(tensor.name()) : of_name(tensor, made_up, of_pytorch);
+    if (decision.training == Training::always) constants_in_layers_ = false;
+    decisions_.emplace(&tensor, std::move(decision));
+  }
+}
+
+}  // namespace annulus

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "src/onnx/file.h"
+
+namespace annulus {
+
+enum class Training {
+  always,     // a parameter
+  in_layers,  // computed by an exporter: trained as the weights, bias, scale or slopes of a layer, else a constant
+  never,      // a buffer or a constant
+};
+
+// Decides which stored tensors of real numbers of an ONNX file are trained: those that torch.export marked as
+// parameters. Files without marks do not say; then every tensor is trained unless an exporter made up its name. Whole
+// numbers are never trained, and running statistics follow the batches.
+class TrainedTensors {
+ public:
+  static constexpr const char *kBuffer = "a buffer", *kConstant = "a constant";  // reasons
+
+  explicit TrainedTensors(const OnnxFile& file);
+
+  struct Decision {
+    Training training;
+    std::string reason;     // why it is not always trained
+    std::string parameter;  // its name in PyTorch's state_dict; empty if it is not there
+  };
+  // REQUIRES: the file stores the tensor, and it is of real numbers.
+  const Decision& of(const onnx::TensorProto& tensor) const { return decisions_.at(&tensor); }
+
+  // Whether the file has marks: then a parameter that cannot be trained is an error.
+  bool marked() const { return marked_; }
+
+  // Whether the values of Constant nodes are trained in layers: if the file stores no parameters elsewhere.
+  bool constants_in_layers() const { return constants_in_layers_; }
+
+ private:
+  std::map<const onnx::TensorProto*, Decision> decisions_;
+  bool marked_ = false, constants_in_layers_ = false;
+};
+
+}  // namespace annulus
