@@ -47,6 +47,7 @@ std::vector<StateTensor> state_dict(const Graph& graph) {
       if (std::holds_alternative<Dense>(node.operation) && p.shape.size() > 1)
         tensor.shape = {p.shape[0], elements(p.shape) / p.shape[0]};
       const auto* linear = std::get_if<Linear>(&node.operation);
+      if (const auto* learned = std::get_if<Learned>(&node.operation)) tensor.shape = learned->shape;
       tensor.transposed = linear != nullptr && linear->transposed_in_file && p.shape.size() > 1;
       if (tensor.transposed) std::ranges::reverse(tensor.shape);
       tensors.push_back(std::move(tensor));

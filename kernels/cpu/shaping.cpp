@@ -159,7 +159,9 @@ class ExpandOp : public PlainOp {
 
 class LearnedOp : public PlainOp {
  public:
-  explicit LearnedOp(const Learned& operation) : PlainOp({}, operation.shape) { declare(operation.parameters({})); }
+  explicit LearnedOp(const Learned& operation) : PlainOp({}, operation.output_shape({})) {
+    declare(operation.parameters({}));
+  }
 
  private:
   void compute() override { copy({parameter(0), elements(shape())}, {output(), elements(shape())}); }

@@ -98,12 +98,13 @@ Shape Resize::output_shape(const Shapes& inputs) const {
   return {inputs[0][0], inputs[0][1], size.height, size.width};
 }
 
+// A parameter without dimensions is a value of one element in one dimension, because devices have no tensors without.
 Shape Learned::output_shape(const Shapes&) const {
-  return shape;
+  return shape.empty() ? Shape{1} : shape;
 }
 
 std::vector<ParameterDeclaration> Learned::parameters(const Shapes&) const {
-  return {{parameter, shape, role, 0, stddev}};
+  return {{parameter, output_shape({}), role, 0, stddev}};
 }
 
 Shape Constant::output_shape(const Shapes&) const {

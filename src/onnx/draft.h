@@ -19,6 +19,7 @@ struct Stored {
   std::shared_ptr<const HostTensor> computed{};
   bool transposed = false;  // it is the transposed matrix of the parameter
   bool frozen = false;      // a buffer or a constant
+  bool named = false;       // PyTorch's state_dict has the tensor
 };
 
 // The error function of each element, which we have only as a part of GELU.

@@ -19,6 +19,8 @@ Value dense(NodeReader& n, Value x, const Stored& weight, std::size_t units, std
   if (bias) parameters.push_back(*bias);
   const auto place = n.draft().batch(x);
   const bool rows_are_images = n.shape(x).size() == 2 && place == BatchPlace{0, 1} && n.shape(x)[0] == n.batch();
+  if (weight.named && weight.transposed)  // PyTorch's matrix is {features, units}
+    return n.add(Linear{.units = units, .bias = bias.has_value(), .transposed_in_file = true}, {x}, parameters);
   if (rows_are_images) return n.add(Dense{.units = units, .bias = bias.has_value()}, {x}, parameters);
   return n.add(Linear{.units = units, .bias = bias.has_value()}, {x}, parameters);
 }

@@ -318,9 +318,11 @@ std::size_t NodeReader::readers_of_other(std::size_t input) const {
 
 std::optional<Stored> NodeReader::stored(std::size_t input) const {
   if (!is_layer(input) && elements(input_shape(input)) == 0) fail("its input {} has no elements", input);
-  if (const auto* file = as<FileTensor>(input))
-    return Stored{file->tensor, nullptr, file->transposed,
-                  reader_.trained_.of(*file->tensor).training == Training::never};
+  if (const auto* file = as<FileTensor>(input)) {
+    const auto& decision = reader_.trained_.of(*file->tensor);
+    return Stored{file->tensor, nullptr, file->transposed, decision.training == Training::never,
+                  !decision.parameter.empty()};
+  }
   if (const auto* host = as<Host>(input); host != nullptr && (*host)->real())
     return Stored{nullptr, *host, false, !reader_.weights_.contains(*host)};
   return std::nullopt;
@@ -350,9 +352,11 @@ Value NodeReader::value(const Item& item) {
     const auto [known, added] = reader_.values_.try_emplace(host->get());
     if (!added) return known->second;
     reader_.kept_.push_back(*host);
-    Constant constant{(*host)->shape, {}};
+    const Shape shape = (*host)->shape;
+    Constant constant{shape.empty() ? Shape{1} : shape, {}};
     for (std::size_t i = 0; i < (*host)->size(); ++i) constant.values.push_back(static_cast<float>((*host)->at(i)));
-    return known->second = add(std::move(constant), {});
+    const Value made = add(std::move(constant), {});
+    return known->second = shape.empty() ? number_of(made) : made;
   }
   const auto* stored = get<FileTensor>(item);
   if (stored == nullptr) fail("one of its inputs is not an image or a parameter");
@@ -367,6 +371,7 @@ Value NodeReader::value(const Item& item) {
                                         Operation(Learned{shape, vector ? Role::offset : Role::weight, ""}),
                                         {},
                                         {{stored->tensor}}});
+    if (shape.empty()) known->second = number_of(known->second);
   }
   return stored->transposed ? transpose(known->second, {1, 0}) : known->second;
 }
@@ -375,7 +380,19 @@ Value NodeReader::add(Operation operation, std::vector<Value> inputs) {
   return add(std::move(operation), std::move(inputs), {});
 }
 
+Value NodeReader::number_of(Value element) {
+  return add(Reshape{Shape{}}, {element});
+}
+
 Value NodeReader::add(Operation operation, std::vector<Value> inputs, std::vector<Stored> parameters) {
+  const auto is_number = [&](Value input) { return shape(input).empty(); };
+  if (std::ranges::any_of(inputs, is_number)) {
+    const bool all = std::ranges::all_of(inputs, is_number);
+    for (Value& input : inputs)
+      if (is_number(input)) input = reshape(input, {1});
+    const Value made = add(std::move(operation), std::move(inputs), std::move(parameters));
+    return all ? number_of(made) : made;
+  }
   std::size_t outer = 1;
   for (const Value input : inputs) {
     const auto place = reader_.draft_.batch(input);

@@ -154,7 +154,8 @@ class NodeReader {
   std::optional<Stored> stored(std::size_t input) const;
   bool trained(std::size_t input) const;  // whether it is a stored tensor that is trained anywhere, not only in layers
 
-  // Appends layers. The second is named after its first parameter.
+  // Appends layers. The second is named after its first parameter. Inputs may be numbers; then the output is one if all
+  // are.
   Value add(Operation operation, std::vector<Value> inputs);
   Value add(Operation operation, std::vector<Value> inputs, std::vector<Stored> parameters);
   Value add_erf(Value input);
@@ -181,6 +182,8 @@ class NodeReader {
   std::string scope() const;  // where in its module tree the exporter found the node: "features.0.1"
 
  private:
+  // Devices compute no values without dimensions. A number is a layer's only element, reshaped.
+  Value number_of(Value element);
   std::string layer_name(const std::vector<Stored>& parameters);
   std::string default_name() const;
 

@@ -501,7 +501,10 @@ class Translation {
     return name();
   }
 
-  std::string operator()(const Learned& o) { return initializer(o.parameter, o.shape, o.shape); }
+  std::string operator()(const Learned& o) {
+    const std::string stored = initializer(o.parameter, o.output_shape({}), o.shape);
+    return o.shape.empty() ? reshape(stored, {1}, name(".value")) : stored;
+  }
 
   std::string operator()(const Constant& o) { return constant(name(), o.shape, o.values); }
 

@@ -415,6 +415,7 @@ TEST_CASE("resizing images") {
 TEST_CASE("parameters and constants as values") {
   const auto device = test::make_device(GENERATE(1, 2));
   check_operation(*device, Learned{.shape = {1, 7, 5}}, {});
+  check_operation(*device, Learned{.shape = {}}, {});
   test::Trial constant(*device, Constant{.shape = {2, 2}, .values = {1, 2, 3, 4}}, {});
   constant.op->forward();
   test::check_output(constant);

@@ -83,7 +83,7 @@ TEST_CASE("Convolutions and dense layers of ONNX files keep their names and valu
   }
   const ImportedNetwork network = model.read();
   CHECK(layers(network) == Names{"input: image input 1x1x4x4", "body.0: convolution 1x2x4x2", "n_r: relu 1x2x4x2",
-                                 "n_p: adaptive average pool 1x2x1x1", "n_f: reshape 1x2", "head: dense 1x3"});
+                                 "n_p: adaptive average pool 1x2x1x1", "n_f: reshape 1x2", "head: linear 1x3"});
   CHECK(parameters_of(network) == Names{"body.0.bias", "body.0.weight", "head.bias", "head.weight"});
   CHECK(network.values.at("head.weight") == std::vector<float>{0, 3, 1, 4, 2, 5});  // {units, features}
   CHECK(network.values.at("head.bias") == std::vector<float>{0, 1, 2});

@@ -1,6 +1,8 @@
 #include "src/onnx/trained_tensors.h"
 
+#include <algorithm>
 #include <catch2/catch.hpp>
+#include <numeric>
 #include <set>
 
 #include "models/freeze.h"
@@ -93,6 +95,8 @@ TEST_CASE("Parameters of any name and of no dimension are trained", "[onnx_train
   const ImportedNetwork network = read(model);
   CHECK(trained(network.graph) == all);
   CHECK(state(network.graph) == all);
+  for (const StateTensor& tensor : state_dict(network.graph))
+    if (tensor.name == "temperature") CHECK(tensor.shape == Shape{});
   CHECK(network.trained.trained == all.size());
   CHECK(network.values.at("val_scale") == std::vector<float>{0, 1, 2, 3});
 }
@@ -178,6 +182,20 @@ TEST_CASE("Parameters keep their names in layers", "[onnx_trained]") {
   const Set all{"conv.weight", "mid.k", "mid.b.bias", "gamma", "beta", "head.weight"};
   CHECK(state(network.graph) == all);
   CHECK(network.values.at("mid.b.bias") == std::vector<float>{0, 1, 2, 3});
+}
+
+TEST_CASE("Matrices of features and units keep their order in the state_dict", "[onnx_trained]") {
+  Model model = convolved();
+  model.parameter("mid.k", {4, 5}).node("MatMul", {"c", "mid.k"}, {"a"}).classify("a", 4);
+  const ImportedNetwork network = read(model);
+  const auto tensors = state_dict(network.graph);
+  const auto k = std::ranges::find(tensors, "mid.k", &StateTensor::name);
+  REQUIRE(k != tensors.end());
+  CHECK(k->shape == Shape{4, 5});
+  CHECK(k->transposed);
+  std::vector<float> stored(20);
+  std::iota(stored.begin(), stored.end(), 0.0f);
+  CHECK(transposed(network.values.at("mid.k"), k->parameter_shape) == stored);
 }
 
 TEST_CASE("Batch normalization without a scale and a shift has none that are trained", "[onnx_trained]") {

@@ -1,4 +1,5 @@
 #include <catch2/catch.hpp>
+#include <cmath>
 
 #include "models/model.h"
 #include "tests/unit/onnx_model.h"
@@ -144,6 +145,17 @@ TEST_CASE("Gemm of ONNX files scales and transposes its operands") {
   model.node("Gemm", {"f", "weight", "bias"}, {"y"}, {{"transB", rows ? 1 : 0}, {"alpha", alpha}, {"beta", beta}});
   CAPTURE(rows, alpha, beta, each);
   check(outputs(model, {3, 5, 7}), {alpha * 34 + beta * 10, alpha * 79 + beta * (each ? 20 : 10)});
+}
+
+TEST_CASE("Learned numbers of ONNX files are values of their own") {
+  Trial trial;
+  trial.model.proto.set_producer_name("pytorch");
+  trial.model.number("t", 0.5f).number("s", 3).tensor<std::int64_t>("to", {4}, {1, 1, 1, 1});
+  trial.model.node("Exp", {"t"}, {"e"}).node("Mul", {"e", "s"}, {"product"}).node("Reshape", {"product", "to"}, {"r"});
+  trial.model.node("Abs", {"x"}, {"i"}).node("Mul", {"i", "r"}, {"m"}).node("Sub", {"m", "t"}, {"a"});
+  const float scale = 3 * std::exp(0.5f);
+  trial.expect(
+      {-0.5f, 30 * scale - 0.5f, 200 * scale - 0.5f, 10 * scale - 0.5f, 255 * scale - 0.5f, 90 * scale - 0.5f});
 }
 
 TEST_CASE("Gemm of ONNX files with a transposed first operand") {

@@ -14,8 +14,8 @@ void copy(DeviceView from, DeviceView to, const Context& context) {
 class LearnedOp : public Op {
  public:
   LearnedOp(const Learned& operation, Context& context) : context_(context) {
-    info_.output = value_spec(operation.shape, context.type());
-    info_.parameters = {channels_spec(operation.shape, context.type())};
+    info_.output = value_spec(operation.output_shape({}), context.type());
+    info_.parameters = {channels_spec(operation.output_shape({}), context.type())};
     info_.backward_reads_output = false;
   }
 
