@@ -15,6 +15,7 @@
 #include "src/cli/cli.h"
 #include "src/io/file_io.h"
 #include "src/io/printable.h"
+#include "src/io/shortened.h"
 #include "src/io/terminal.h"
 #include "src/job/job_status.h"
 #include "src/job/launched_rank.h"
@@ -38,7 +39,7 @@ void limit_spinning(char** arguments) {
 std::string message_of(const std::exception& error) {
   if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr)
     return "not enough memory: use a smaller --batch, smaller images, or a smaller model";
-  return annulus::printable_lines(error.what());
+  return annulus::shortened(annulus::printable_lines(error.what()));
 }
 
 void report(const std::string& problem) {

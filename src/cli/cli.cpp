@@ -12,6 +12,7 @@
 #include "src/cli/help.h"
 #include "src/cli/numbers.h"
 #include "src/io/printable.h"
+#include "src/io/shortened.h"
 #include "src/io/terminal.h"
 #include "src/io/version.h"
 #include "src/job/job_status.h"
@@ -52,7 +53,7 @@ std::string describe_mismatch(const CLI::App& command, const std::string& text) 
 [[noreturn]] void refuse(const CLI::App& app, const CLI::ParseError& error, bool speaks) {
   const std::string name = emphasized(stderr, Emphasis::error, "annulus: ");
   if (speaks) {
-    fmt::print(stderr, "{}{}\n", name, printable_lines(usage_error(app, error)));
+    fmt::print(stderr, "{}{}\n", name, shortened(printable_lines(usage_error(app, error))));
     report_job_status(kUsageExitCode, 0);
   } else {
     let_first_rank_report();

@@ -1,4 +1,5 @@
 #include "src/io/printable.h"
+#include "src/io/shortened.h"
 
 #include <catch2/catch.hpp>
 
@@ -15,6 +16,22 @@ TEST_CASE("control characters in texts from files are escaped", "[printable]") {
                   "b") == "a\\xe2\\x80\\xaeb");  // right to left from here on
   CHECK(printable(std::string_view("\0", 1)) == "\\x00");
   CHECK(printable_lines("a\x1b\nb\n") == "a\\x1b\nb\n");
+}
+
+TEST_CASE("long names in messages are shortened", "[printable]") {
+  CHECK(shortened("node a (Conv): short") == "node a (Conv): short");
+  const std::string name(2'000'000, 'n');
+  const std::string one = shortened("node " + name + " (Conv): its end");
+  CHECK(one == "node " + std::string(200, 'n') + "...[1999700 bytes]..." + std::string(100, 'n') + " (Conv): its end");
+  std::string words = "begin";
+  for (int i = 0; i < 100'000; ++i) words += " word";
+  const std::string many = shortened(words + " end\nsecond");
+  CHECK(many.size() < 1100);
+  CHECK(many.starts_with("begin word"));
+  CHECK(many.ends_with(" end\nsecond"));
+  std::string wide;
+  for (int i = 0; i < 1000; ++i) wide += "\u732b";
+  CHECK(printable(shortened("a" + wide)) == shortened("a" + wide));  // no character is cut
 }
 
 }  // namespace annulus
