@@ -5,6 +5,7 @@
 #include <deque>
 #include <nlohmann/json.hpp>
 
+#include "kernels/base/error.h"
 #include "models/state_dict.h"
 #include "src/apply/trained_network.h"
 #include "src/checkpoint/restore.h"
@@ -97,6 +98,15 @@ void export_weights(const TrainedNetwork& network, const std::filesystem::path& 
 
 FileKind export_kind(const std::filesystem::path& output) {
   return output.extension() == ".safetensors" ? FileKind::weights : FileKind::onnx;
+}
+
+void expect_export_name(const std::filesystem::path& output) {
+  const std::string extension = output.extension().string();
+  if (extension.empty() || extension == ".onnx" || extension == ".safetensors") return;
+  fail(
+      "{}: files of the extension {} are not written: name it .onnx for the network, or .safetensors for its weights, "
+      "which PyTorch reads with model.load_state_dict(safetensors.torch.load_file(FILE))",
+      output.string(), extension);
 }
 
 void export_network(const ExportOptions& options) {

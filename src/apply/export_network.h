@@ -18,6 +18,9 @@ struct ExportOptions {
 // .safetensors, otherwise an ONNX file (onnx.h).
 FileKind export_kind(const std::filesystem::path& output);
 
+// Throws Error if the name has an extension of neither.
+void expect_export_name(const std::filesystem::path& output);
+
 // Runs `annulus export`: atomically writes the network of a checkpoint, or the state_dict of the same network in
 // PyTorch. Both files' metadata have model, step, weights ("ema" or "raw"); classes, mean and deviation (the std) as
 // JSON; and margin, by which the size of the largest centre crop is divided before it is scaled (augment.h,

@@ -18,6 +18,7 @@ void add_export(CLI::App& app, Command& chosen) {
   command->callback([&chosen, options] {
     chosen.run_without_mpi = [options] {
       expect_replaceable({options->output, export_kind(options->output)}, {options->checkpoint}, options->overwrite);
+      expect_export_name(options->output);
       export_network(*options);
       return 0;
     };
