@@ -9,6 +9,7 @@
 #include "models/zoo.h"
 #include "src/io/bytes.h"
 #include "src/io/printable.h"
+#include "src/io/shortened.h"
 #include "src/metrics/results.h"
 #include "src/onnx/network_file.h"
 #include "src/onnx/read.h"
@@ -153,12 +154,13 @@ void list_models(const ModelsOptions& options) {
 }
 
 bool check_network(const ModelsOptions& options) {
-  const OnnxFile file = OnnxFile::read(options.check);
+  OnnxFile file = OnnxFile::read(options.check);
+  file.set_pixels(parse_pixels(options.pixels));
   const std::string path = printable(options.check.string());
   const Task task = exported_task(file);
   const auto found = problems(file, task);
   nlohmann::json row{{"model", path}, {"problems", found}};
-  for (const std::string& problem : found) fmt::print("{}\n", printable(problem));
+  for (const std::string& problem : found) fmt::print("{}\n", shortened(printable(problem)));
   if (found.empty()) {
     const ImportedNetwork network = read_network(file, task);
     const Cost cost = total_cost(network.graph);

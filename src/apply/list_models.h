@@ -12,6 +12,7 @@ struct ModelsOptions {
   std::size_t length = 0;          // of windows of tokens; 0: each model's default
   std::size_t classes = 0;         // 0: each model's default
   std::filesystem::path check;     // an ONNX file
+  std::string pixels = "auto";     // that its network reads, see parse_pixels()
   std::filesystem::path json;
   bool overwrite = false;
 };

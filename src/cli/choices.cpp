@@ -7,6 +7,7 @@
 #include "models/zoo.h"
 #include "src/cli/numbers.h"
 #include "src/onnx/network_file.h"
+#include "src/onnx/other_files.h"
 
 namespace annulus {
 namespace {
@@ -67,7 +68,11 @@ std::vector<std::string> model_names() {
 
 CLI::Validator network() {
   CLI::Validator of_zoo = one_of(model_names());
-  const auto check = [of_zoo](std::string& text) { return is_network_file(text) ? "" : of_zoo(text); };
+  const auto check = [of_zoo](std::string& text) -> std::string {
+    if (is_network_file(text)) return "";
+    const std::string unknown = of_zoo(text), other = unknown.empty() ? "" : other_network(text);
+    return other.empty() ? unknown : fmt::format("{} is {}", in_quotes(text), other);
+  };
   return {check, ""};
 }
 

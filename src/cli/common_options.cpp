@@ -114,6 +114,15 @@ void add_input_options(CLI::App& command, DataOptions& options, Purpose purpose)
       ->check(one_of({"fail", "skip"}));
 }
 
+void add_pixels_option(CLI::App& command, std::string& pixels) {
+  command
+      .add_option("--pixels", pixels,
+                  "Pixels that the network of an ONNX file reads: 0..1 or 0..255 if it normalizes images itself, "
+                  "normalized with the mean and std of the data, or what its first operations suggest (auto)")
+      ->check(one_of({"auto", "normalized", "0..1", "0..255"}))
+      ->capture_default_str();
+}
+
 void add_checkpoint_options(CLI::App& command, std::filesystem::path& checkpoint, std::string& weights) {
   command
       .add_option("--checkpoint", checkpoint,

@@ -36,6 +36,9 @@ void add_data_option(CLI::App& command, DataOptions& options);
 // Options for the preparation of the data. Evaluation has none for augmentation and order.
 void add_input_options(CLI::App& command, DataOptions& options, Purpose purpose);
 
+// The pixels that the network of an ONNX file reads.
+void add_pixels_option(CLI::App& command, std::string& pixels);
+
 // Options for the checkpoint and its weights, for commands that only use it.
 void add_checkpoint_options(CLI::App& command, std::filesystem::path& checkpoint, std::string& weights);
 

@@ -38,6 +38,7 @@ void add_models(CLI::App& app, Command& chosen) {
       ->transform(whole_number(1, kMostClasses));
   command->add_option("--check", o.check, "ONNX file to check: list every node that cannot be trained")
       ->type_name("FILE");
+  add_pixels_option(*command, o.pixels);
   command->add_option("--json", o.json, "JSON file to write the table, or the result of --check, to")
       ->type_name("FILE");
   add_overwrite_option(*command, o.overwrite);

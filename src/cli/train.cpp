@@ -338,6 +338,7 @@ void expect_sense(const TrainOptions& o) {
 // The options that most runs have, in the order of their use.
 void add_main_options(CLI::App& command, TrainOptions& o) {
   command.add_option("--model", o.model, model_help())->check(network())->capture_default_str();
+  add_pixels_option(command, o.pixels);
   add_data_option(command, o.data);
   command
       .add_option(
@@ -564,6 +565,7 @@ void add_train(CLI::App& app, Command& chosen) {
       if (options->weights != "random" && options->weights != "auto") inputs.push_back(options->weights);
       expect_replaceable(world, {{options->timeline.file, FileKind::timeline}, {*best, export_kind(*best)}}, inputs,
                          options->overwrite);
+      expect_export_name(*best);
       return train(world, *options, watchdog);
     };
   });

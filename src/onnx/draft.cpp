@@ -58,4 +58,13 @@ std::optional<BatchPlace> Draft::batch(Value value) const {
   return std::nullopt;
 }
 
+std::vector<bool> Draft::used_layers(Value value) const {
+  std::vector<bool> used(layers_.size(), false);
+  used[value - Graph::output(0)] = true;
+  for (std::size_t i = used.size(); i-- > 0;)
+    for (const Value input : layers_[i].inputs)
+      if (used[i] && Graph::has_node(input)) used[input - Graph::output(0)] = true;
+  return used;
+}
+
 }  // namespace annulus

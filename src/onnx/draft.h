@@ -71,6 +71,9 @@ class Draft {
   Shape shape(Value value, std::size_t batch) const;
   std::optional<BatchPlace> batch(Value value) const;  // nothing if the value does not depend on the batch
 
+  // Whether a value depends on each layer.
+  std::vector<bool> used_layers(Value value) const;
+
  private:
   const Shape& of_one(Value value) const;
   const Shape& of_two(Value value) const;

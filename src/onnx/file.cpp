@@ -11,8 +11,11 @@
 #include "src/io/file_io.h"
 #include "src/io/printable.h"
 #include "src/onnx/attributes.h"
+#include "src/onnx/external_data.h"
 #include "src/onnx/functions.h"
+#include "src/onnx/image_layout.h"
 #include "src/onnx/marks.h"
+#include "src/onnx/other_files.h"
 #include "src/onnx/properties.h"
 #include "src/onnx/tensor.h"
 
@@ -22,51 +25,6 @@ namespace {
 constexpr std::size_t kMostBytes = std::size_t{1} << 31;  // limit of protobuf's messages
 // Versions of the operators. Later ones may define operators of the same name otherwise.
 constexpr std::int64_t kFirstOperators = 11, kLastOperators = 23;
-
-std::string external_property(const onnx::TensorProto& tensor, const std::string& key) {
-  for (const onnx::StringStringEntryProto& entry : tensor.external_data())
-    if (entry.key() == key) return entry.value();
-  return "";
-}
-
-std::size_t whole_property(const onnx::TensorProto& tensor, const std::string& key, std::size_t missing) {
-  const std::string text = external_property(tensor, key);
-  if (text.empty()) return missing;
-  if (text.size() > 18 || text.find_first_not_of("0123456789") != std::string::npos)
-    fail("{}: {} of its external data is \"{}\"", tensor.name(), key, text);
-  return std::stoull(text);
-}
-
-// Replaces a reference to another file by that file's bytes. `loaded`: the bytes that were read of each file.
-void load_external(onnx::TensorProto& tensor, const std::filesystem::path& folder,
-                   std::map<std::filesystem::path, std::uint64_t>& loaded) {
-  const std::filesystem::path location = external_property(tensor, "location");
-  const bool inside = location.is_relative() && !location.empty() &&
-                      std::ranges::none_of(location, [](const auto& part) { return part == ".."; });
-  if (!inside) fail("{}: its values are in {}, outside the file's folder", tensor.name(), location.string());
-  const std::filesystem::path file = folder / location;
-  std::error_code error;
-  const std::filesystem::path here = folder.empty() ? "." : folder;
-  const auto real = std::filesystem::weakly_canonical(file, error),
-             base = std::filesystem::weakly_canonical(here, error);
-  if (error || std::mismatch(base.begin(), base.end(), real.begin(), real.end()).first != base.end())
-    fail("{}: its values are in {}, outside the file's folder", tensor.name(), location.string());
-  const FileDescriptor descriptor = open_to_read(file);
-  const std::uint64_t size = size_of(descriptor, file);
-  const std::size_t offset = whole_property(tensor, "offset", 0);
-  const std::size_t wanted = raw_bytes(tensor), length = whole_property(tensor, "length", wanted);
-  if (length != wanted) fail("{}: its values are {} bytes, but it needs {}", tensor.name(), length, wanted);
-  if (offset > size || length > size - offset)
-    fail("{}: its values are bytes {} to {} of {}, which has {}: copy it again, beside the ONNX file", tensor.name(),
-         offset, offset + length, file.string(), size);
-  if ((loaded[real] += length) > 2 * size)
-    fail("{}: tensors with more bytes than {} are in it: they overlap", tensor.name(), file.string());
-  std::string& raw = *tensor.mutable_raw_data();
-  raw.resize(length);
-  read_at(descriptor, file, offset, {reinterpret_cast<std::uint8_t*>(raw.data()), raw.size()});
-  tensor.clear_external_data();
-  tensor.clear_data_location();
-}
 
 // Names the values that nodes may read, and finds errors in their order.
 class Order {
@@ -96,15 +54,15 @@ OnnxFile OnnxFile::read(const std::filesystem::path& file) {
   read_file(file, kMostBytes, bytes);
   OnnxFile read;
   read.name_ = file.string();
+  const std::string other = other_content({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+  if (!other.empty()) fail("{}: {}", read.name_, other);
   const google::protobuf::int64 most = std::numeric_limits<int>::max();
   if (static_cast<google::protobuf::int64>(bytes.size()) > most ||
       !read.model_.ParseFromArray(bytes.data(), static_cast<int>(bytes.size())))
     fail("{}: it is not an ONNX file, or it is damaged", read.name_);
   bytes = {};
-  std::map<std::filesystem::path, std::uint64_t> loaded;
   try {
-    for (onnx::TensorProto& tensor : *read.model_.mutable_graph()->mutable_initializer())
-      if (tensor.data_location() == onnx::TensorProto::EXTERNAL) load_external(tensor, file.parent_path(), loaded);
+    load_external_data(read.model_, file);
     read.check();
   } catch (const Error& error) {
     fail("{}: {}", read.name_, printable(error.what()));
@@ -140,8 +98,6 @@ void OnnxFile::check() {
   Order order;
   for (const onnx::TensorProto& tensor : graph.initializer()) {
     order.define(tensor.name(), "a stored tensor");
-    if (tensor.data_location() == onnx::TensorProto::EXTERNAL)
-      fail("{}: its values are in another file", tensor.name());
     if (stripped(tensor))
       checked_shape(tensor);
     else
@@ -156,6 +112,7 @@ void OnnxFile::check() {
   }
   if (inputs.size() != 1) fail("it has {} inputs, but networks of one image are supported", inputs.size());
   input_ = inputs[0];
+  channels_last_ = reads_channels_last(graph, input_->name());
   std::set<std::string> computed;
   for (const onnx::NodeProto& node : graph.node()) computed.insert(node.output().begin(), node.output().end());
   for (const onnx::NodeProto& node : graph.node()) {
@@ -164,6 +121,8 @@ void OnnxFile::check() {
   }
   if (graph.output_size() == 0) fail("it has no output");
   input_shape();
+  for (const onnx::StringStringEntryProto& entry : model_.metadata_props())
+    if (entry.key() == kPixels) pixels_ = parse_pixels(entry.value());
 }
 
 std::array<std::size_t, 4> OnnxFile::input_shape() const {
@@ -182,16 +141,28 @@ std::array<std::size_t, 4> OnnxFile::input_shape() const {
       fail("its input {} leaves more than the batch open: export it with a fixed image size", input_->name());
     shape[i] = static_cast<std::size_t>(value);
   }
-  if (raw_pixels()) return {shape[0], shape[3], shape[1], shape[2]};
+  if (channels_last_) return {shape[0], shape[3], shape[1], shape[2]};
   return shape;
 }
 
-std::string OnnxFile::without_values(const std::vector<std::string>& tensors) const {
+void OnnxFile::set_pixels(Pixels pixels) {
+  if (pixels == Pixels::automatic) return;
+  if (raw_pixels())
+    fail("{}: its input has whole numbers of 0 to 255: --pixels is for networks that read float32", name_);
+  pixels_ = pixels;
+}
+
+std::string OnnxFile::without_values(const std::vector<std::string>& tensors, Pixels pixels) const {
   const std::set<std::string> removed(tensors.begin(), tensors.end());
   onnx::ModelProto model;
   model.set_ir_version(model_.ir_version());
   model.set_producer_name(model_.producer_name());
   *model.mutable_opset_import() = model_.opset_import();
+  if (pixels != Pixels::automatic) {
+    onnx::StringStringEntryProto& entry = *model.add_metadata_props();
+    entry.set_key(kPixels);
+    entry.set_value(annulus::name(pixels));
+  }
   const onnx::GraphProto& from = graph();
   onnx::GraphProto& to = *model.mutable_graph();
   to.set_name(from.name());

@@ -9,6 +9,8 @@
 #include <string_view>
 #include <vector>
 
+#include "src/onnx/pixels.h"
+
 namespace annulus {
 
 // An ONNX file in memory, checked: its graph has one image input, every value is computed once and before it is read,
@@ -27,14 +29,20 @@ class OnnxFile {
   const std::map<std::string_view, const onnx::TensorProto*>& initializers() const { return initializers_; }
   std::int64_t operators() const { return operators_; }  // version of the operator set
 
-  // The input: float32 {batch, channels, height, width}, or uint8 {batch, height, width, channels}, whose type our own
-  // files have. An extent that the file leaves open is 0.
+  // The input: float32 or, if raw_pixels(), uint8 of 0 to 255; {batch, channels, height, width} or, if channels_last(),
+  // {batch, height, width, channels}. An extent that the file leaves open is 0.
   const onnx::ValueInfoProto& input() const { return *input_; }
   std::array<std::size_t, 4> input_shape() const;  // batch, channels, height, width
   bool raw_pixels() const { return input_->type().tensor_type().elem_type() == onnx::TensorProto::UINT8; }
+  bool channels_last() const { return channels_last_; }
+
+  // The pixels that the network reads, as without_values() or the user says. set_pixels() changes nothing for
+  // Pixels::automatic, and throws Error if the network reads bytes.
+  Pixels pixels() const { return pixels_; }
+  void set_pixels(Pixels pixels);
 
   // The file without the values of these tensors, and without what only describes it. Such a tensor keeps its shape.
-  std::string without_values(const std::vector<std::string>& tensors) const;
+  std::string without_values(const std::vector<std::string>& tensors, Pixels pixels) const;
 
   static constexpr const char* kScopes = "pkg.torch.onnx.name_scopes";  // a property of nodes
 
@@ -43,6 +51,7 @@ class OnnxFile {
 
  private:
   static constexpr const char* kStripped = "values are in the checkpoint";
+  static constexpr const char* kPixels = "annulus.pixels";  // a property of the model
 
   void check();
 
@@ -50,6 +59,8 @@ class OnnxFile {
   onnx::ModelProto model_;
   std::map<std::string_view, const onnx::TensorProto*> initializers_;
   std::int64_t operators_ = 0;
+  bool channels_last_ = false;
+  Pixels pixels_ = Pixels::automatic;
   const onnx::ValueInfoProto* input_ = nullptr;
 };
 

@@ -13,16 +13,6 @@
 namespace annulus {
 namespace {
 
-// The layers that the logits depend on.
-std::vector<bool> used_layers(const Draft& draft, Value logits) {
-  std::vector<bool> used(draft.layers().size(), false);
-  used[logits - Graph::output(0)] = true;
-  for (std::size_t i = used.size(); i-- > 0;)
-    for (const Value input : draft.layers()[i].inputs)
-      if (used[i] && Graph::has_node(input)) used[input - Graph::output(0)] = true;
-  return used;
-}
-
 // The network's first output, and the number of its classes.
 struct Logits {
   Value value;
@@ -113,7 +103,7 @@ class Assembly {
     const Draft& draft = reader_.draft();
     auto layers = draft.layers();
     const Logits logits = expect_logits(reader_);
-    const auto used = used_layers(draft, logits.value);
+    const auto used = draft.used_layers(logits.value);
     if (logits.classes != task_.classes) {
       replace_classifier(layers, logits, task_.classes);
       to_.notes.push_back(
@@ -203,6 +193,7 @@ ImportedNetwork read_network(const OnnxFile& file, const Task& task) {
              : "",
          size_hint(file, task));
   ImportedNetwork network{Graph(task.image), {}, {}, reader.notes(), {}};
+  network.pixels = reader.pixels();
   add_output_notes(file, network.notes);
   try {
     const auto changed = Assembly(reader, task, network).run();
@@ -214,7 +205,7 @@ ImportedNetwork read_network(const OnnxFile& file, const Task& task) {
 }
 
 std::string without_parameters(const OnnxFile& file, const ImportedNetwork& network) {
-  return file.without_values(network.stored);
+  return file.without_values(network.stored, network.pixels);
 }
 
 std::vector<std::string> problems(const OnnxFile& file, const Task& task) {

@@ -18,6 +18,7 @@ struct ImportedNetwork {
   std::vector<std::string> stored;  // the file's tensors that are only parameters: the graph does not need their values
   std::vector<std::string> notes;   // messages for the user: layers that were dropped or replaced
   TrainedSummary trained;
+  Pixels pixels = Pixels::automatic;  // that the network reads, as the file says or as its first operations suggest
 };
 
 // Reads the network of an ONNX file for a task. Layers are named after the file's parameters: "features.0.0.weight"
@@ -27,7 +28,8 @@ struct ImportedNetwork {
 // TrainedTensors decides which stored tensors are trained.
 ImportedNetwork read_network(const OnnxFile& file, const Task& task);
 
-// The file's bytes without the values of the graph's parameters: for a checkpoint, which has them.
+// The file's bytes without the values of the graph's parameters: for a checkpoint, which has them. They name the pixels
+// that the network reads.
 std::string without_parameters(const OnnxFile& file, const ImportedNetwork& network);
 
 // One line for each node that cannot be read; empty if the network can be trained.

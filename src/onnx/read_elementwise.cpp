@@ -15,11 +15,23 @@ using enum Arithmetic::Operator;
 
 // The input of a repetition of a dimension's only element, which arithmetic repeats itself.
 Value unrepeated(NodeReader& n, Value other, Value x) {
+  if (n.draft().computed_by<Expand>(x) != nullptr) {
+    const Value single = n.draft().layer(x).inputs[0];
+    return n.draft().batch(other) && broadcast(n.shape(other), n.shape(x)) == n.shape(other) ? single : x;
+  }
   const auto* gather = n.draft().computed_by<Gather>(x);
   if (gather == nullptr || std::ranges::any_of(gather->indices, [](std::size_t i) { return i != 0; })) return x;
   const Value single = n.draft().layer(x).inputs[0];
   if (n.shape(single)[gather->axis] != 1) return x;
   return broadcast(n.shape(other), n.shape(single)) == n.shape(other) ? single : x;
+}
+
+// The values for one image of a constant that has them for every image of another value, which is combined with it.
+Value one_image_of(NodeReader& n, Value images, Value x) {
+  const auto place = n.draft().batch(images);
+  const std::size_t rank = n.shape(images).size(), own = n.shape(x).size();
+  if (!place || place->outer != 1 || place->axis + own < rank) return x;
+  return n.one_image(x, place->axis + own - rank);
 }
 
 // A constant of equal elements, if it does not enlarge the other input.
@@ -271,8 +283,8 @@ void read_where(NodeReader& n) {
 
 Value NodeReader::combine(Arithmetic::Operator op, Value a, Value b) {
   if (const auto found = recognized(*this, op, a, b)) return *found;
-  b = unrepeated(*this, a, b);
-  a = unrepeated(*this, b, a);
+  b = one_image_of(*this, a, unrepeated(*this, a, b));
+  a = one_image_of(*this, b, unrepeated(*this, b, a));
   const Shape of_a = shape(a), of_b = shape(b), out = broadcast(of_a, of_b);
   const auto place_a = draft().batch(a), place_b = draft().batch(b);
   if (place_a && place_b &&

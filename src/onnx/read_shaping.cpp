@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "kernels/base/error.h"
+#include "src/onnx/batch_constants.h"
 #include "src/onnx/fold.h"
 #include "src/onnx/reader.h"
 
@@ -33,9 +34,12 @@ void read_cast(NodeReader& n) {
 void read_cast_like(NodeReader& n) {
   const Host host = n.constant(0);
   if (host == nullptr) return n.set(n.item(0));
-  HostTensor reals = real_numbers(host->shape, {});
-  for (std::size_t i = 0; i < host->size(); ++i) reals.reals.push_back(host->at(i));
-  n.set(std::make_shared<const HostTensor>(std::move(reals)));
+  const auto reals = [](const HostTensor& from) {
+    HostTensor to = real_numbers(from.shape, {});
+    for (std::size_t i = 0; i < from.size(); ++i) to.reals.push_back(from.at(i));
+    return to;
+  };
+  n.set(std::make_shared<const HostTensor>(for_batches(reals(*host), reals(for_other_batch(*host)))));
 }
 
 void read_shape(NodeReader& n) {
@@ -46,13 +50,16 @@ void read_shape(NodeReader& n) {
     return std::clamp<std::int64_t>(value < 0 ? value + rank : value, 0, rank);
   };
   const std::int64_t start = bound("start", 0), end = std::max(start, bound("end", rank));
-  const std::vector<std::int64_t> extents(shape.begin() + start, shape.begin() + end);
-  n.set(std::make_shared<const HostTensor>(whole_numbers({extents.size()}, extents)));
+  const auto extents = [&](const Shape& of) {
+    const std::vector<std::int64_t> all(of.begin() + start, of.begin() + end);
+    return whole_numbers({all.size()}, all);
+  };
+  n.set(std::make_shared<const HostTensor>(for_batches(extents(shape), extents(n.other_input_shape(0)))));
 }
 
 void read_size(NodeReader& n) {
-  const auto count = static_cast<std::int64_t>(elements(n.input_shape(0)));
-  n.set(std::make_shared<const HostTensor>(whole_numbers({}, {count})));
+  const auto count = [](const Shape& shape) { return whole_numbers({}, {static_cast<std::int64_t>(elements(shape))}); };
+  n.set(std::make_shared<const HostTensor>(for_batches(count(n.input_shape(0)), count(n.other_input_shape(0)))));
 }
 
 void read_reshape(NodeReader& n) {
@@ -120,12 +127,6 @@ void read_transpose(NodeReader& n) {
     std::iota(order.rbegin(), order.rend(), std::size_t{0});
   }
   if (std::ranges::is_sorted(order)) return n.set(n.item(0));
-  if (n.as<RawPixels>(0) != nullptr) {
-    if (order != std::vector<std::size_t>{0, 3, 1, 2}) fail("its perm of raw pixels must be 0, 3, 1, 2");
-    const std::size_t channels = shape[3];
-    const ImageInput pixels{std::vector<float>(channels, 0), std::vector<float>(channels, 1.0f / 255)};
-    return n.set(n.add(pixels, {Graph::kImages}));
-  }
   if (const auto* stored = n.as<FileTensor>(0); stored != nullptr && shape.size() == 2)
     return n.set(FileTensor{stored->tensor, !stored->transposed});
   n.set(n.transpose(n.value(0), order));
@@ -147,8 +148,9 @@ Value concat(NodeReader& n, std::vector<Value> values, std::size_t axis) {
     const auto own = n.draft().batch(value);
     if (own && own != place) fail("it mixes the images of a batch");
     if (own) continue;
+    if (place->axis >= n.shape(value).size()) fail("its inputs do not fit each other");
+    value = n.one_image(value, place->axis);
     Shape shape = n.shape(value);
-    if (place->axis >= shape.size()) fail("its inputs do not fit each other");
     shape[place->axis] = extent;
     value = n.expand_to_batch(value, shape, *place);
   }
@@ -172,6 +174,9 @@ void read_slice(NodeReader& n) {
     const Shape shape = n.shape(x);
     const std::size_t axis = checked_axis(axes.empty() ? static_cast<std::int64_t>(i) : axes[i], shape.size());
     const Stride stride = stride_of(starts[i], ends[i], steps[i], shape[axis]);
+    if (const auto place = n.draft().batch(x); !place || place->axis != axis)
+      for (const std::size_t input : {1, 2})
+        if (n.has(input)) n.expect_same_for_batches(input);
     x = stride.step == 1 ? n.slice(x, axis, static_cast<std::size_t>(stride.begin), stride.count)
                          : n.gather(x, axis, stride.indices());
   }
@@ -198,12 +203,14 @@ void read_gather(NodeReader& n) {
   const Value x = n.value(0);
   const std::size_t axis = checked_axis(n.attributes.whole("axis", 0), n.shape(x).size());
   const HostTensor& indices = n.expect_constant(1);
+  if (const auto place = n.draft().batch(x); !place || place->axis != axis) n.expect_same_for_batches(1);
   n.set(gather_at(n, x, axis, indices, indices.shape));
 }
 
 void read_gather_nd(NodeReader& n) {
   const Value x = n.value(0);
   const HostTensor& indices = n.expect_constant(1);
+  n.expect_same_for_batches(1);
   if (n.attributes.whole("batch_dims", 0) != 0 || indices.shape.empty() || indices.shape.back() != 1)
     fail("only elements of the first dimension are supported: use Gather");
   n.set(gather_at(n, x, 0, indices, Shape(indices.shape.begin(), indices.shape.end() - 1)));
@@ -280,14 +287,23 @@ void read_expand(NodeReader& n) {
       fail("its shape has the extent {}", extent);
     to.push_back(static_cast<std::size_t>(extent));
   }
-  n.set(n.expand(n.value(0), to));
+  const Value x = n.value(0);
+  const auto images = n.following(1);
+  if (images.size() > 1) fail("several dimensions of its shape follow the number of images");
+  n.set(images.empty() ? n.expand(x, to) : n.expand_by_batch(x, to, images[0]));
 }
 
 void read_tile(NodeReader& n) {
   Value x = n.value(0);
-  const auto repeats = n.wholes(1);
+  auto repeats = n.wholes(1);
   const Shape shape = n.shape(x);
   if (repeats.size() != shape.size()) fail("its repeats do not fit {}", n.text(x));
+  const auto images = n.following(1);
+  for (const std::size_t axis : images) {
+    if (images.size() > 1 || n.draft().batch(x) || repeats[axis] != static_cast<std::int64_t>(n.batch()))
+      fail("its repeats depend on the number of images in a way that is not supported");
+    repeats[axis] = 1;
+  }
   for (std::size_t axis = 0; axis < repeats.size(); ++axis) {
     if (repeats[axis] == 1) continue;
     if (repeats[axis] < 1 || static_cast<std::size_t>(repeats[axis]) > kMostConstantElements / shape[axis])
@@ -297,7 +313,7 @@ void read_tile(NodeReader& n) {
       for (std::size_t k = 0; k < shape[axis]; ++k) indices.push_back(k);
     x = n.gather(x, axis, indices);
   }
-  n.set(x);
+  n.set(images.empty() ? x : n.repeat_for_images(x, images[0]));
 }
 
 // Places of the padded dimension in the one before padding.
@@ -459,6 +475,19 @@ void read_space_to_depth(NodeReader& n) {
 }
 
 }  // namespace
+
+Value NodeReader::expand_by_batch(Value x, Shape to, std::size_t axis) {
+  const auto place = draft().batch(x);
+  if (to[axis] != batch()) fail("its shape depends on the number of images in a way that is not supported");
+  if (place) {
+    if (place->axis + to.size() - shape(x).size() != axis) fail("it repeats images for every image of a batch");
+    return expand(x, to);
+  }
+  to[axis] = 1;
+  x = expand(x, to);
+  if (shape(x)[axis] != 1) fail("it repeats {} for every image of a batch", text(x));
+  return repeat_for_images(x, axis);
+}
 
 Value NodeReader::expand_to_batch(Value x, const Shape& to, const BatchPlace& place) {
   Shape shape = to;

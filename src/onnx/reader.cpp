@@ -7,13 +7,14 @@
 #include "kernels/base/error.h"
 #include "kernels/operations/shapes.h"
 #include "src/io/printable.h"
+#include "src/io/shortened.h"
+#include "src/onnx/batch_constants.h"
+#include "src/onnx/finite.h"
 #include "src/onnx/fold.h"
+#include "src/onnx/input_normalization.h"
 
 namespace annulus {
 namespace {
-
-// The batch for which shapes are computed if the file leaves it open: one that is rarely another extent.
-constexpr std::size_t kOpenBatch = 61;
 
 const ReadNodes& read_nodes() {
   static const ReadNodes all = [] {
@@ -85,19 +86,25 @@ Reader::Reader(const OnnxFile& file, const Task& task)
       trained_(file),
       batch_(file.input_shape()[0] > 0 ? file.input_shape()[0] : kOpenBatch),
       draft_(task.image) {
-  const auto input = file.input_shape();
-  if (input[1] != task.image.channels)
-    fail("{}: its images have {} channels, but the data's have {}", file.name(), input[1], task.image.channels);
   for (const onnx::NodeProto& node : file.graph().node()) count_reads(node);
-  if (file.raw_pixels()) {
-    items_[file.input().name()] = RawPixels{};
-    return;
+  add_images();
+}
+
+// Of float32 they have mean 0 and std 1 until choose_pixels(), so that a normalization of the network can be read.
+void Reader::add_images() {
+  const auto input = file_.input_shape();
+  const std::size_t channels = task_.image.channels;
+  if (input[1] != channels) {
+    const bool swapped = !file_.channels_last() && input[3] == channels;
+    fail("{}: its images have {} channels, but the data's have {}{}", file_.name(), input[1], channels,
+         swapped ? "; if they are {batch, height, width, channels}, begin forward() with images.permute(0, 3, 1, 2)"
+                 : "");
   }
-  const bool own = normalizes_itself();
-  if (own) notes_.push_back("the network normalizes images itself: it is given pixels of 0 to 1");
-  const std::vector<float> zeros(task.image.channels, 0), ones(task.image.channels, 1);
-  const ImageInput images{own ? zeros : task.mean, own ? ones : task.stddev};
-  items_[file.input().name()] = Computed{draft_.add({"input", Operation(images), {Graph::kImages}})};
+  const ImageInput scale{std::vector<float>(channels, 0),
+                         std::vector<float>(channels, file_.raw_pixels() ? 1.0f / 255 : 1)};
+  Value images = draft_.add({"input", Operation(scale), {Graph::kImages}});
+  if (file_.channels_last()) images = draft_.add({"input.permute", Operation(Transpose{{0, 2, 3, 1}}), {images}});
+  items_[file_.input().name()] = Computed{images};
 }
 
 // Also those of its branches.
@@ -105,16 +112,6 @@ void Reader::count_reads(const onnx::NodeProto& node) {
   for (const std::string& read : node.input()) ++readers_[read];
   for (const onnx::AttributeProto& attribute : node.attribute())
     for (const onnx::NodeProto& inner : attribute.g().node()) count_reads(inner);
-}
-
-// Whether the first operation subtracts a constant from the images, or multiplies them by one.
-bool Reader::normalizes_itself() const {
-  const std::string& images = file_.input().name();
-  for (const onnx::NodeProto& node : file_.graph().node()) {
-    if (std::ranges::find(node.input(), images) == node.input().end()) continue;
-    return node.op_type() == "Sub" || node.op_type() == "Div" || node.op_type() == "Mul" || node.op_type() == "Add";
-  }
-  return false;
 }
 
 Item& Reader::item(const std::string& name) {
@@ -158,9 +155,7 @@ bool Reader::fold(const onnx::NodeProto& node) {
     if (!known) return false;
     hosts.push_back(*known);
   }
-  std::vector<const HostTensor*> inputs;
-  for (const Host& tensor : hosts) inputs.push_back(tensor.get());
-  auto result = evaluate(node.op_type(), Attributes(node), inputs);
+  auto result = evaluate_for_batches(node.op_type(), Attributes(node), hosts);
   if (!result) return false;
   if (node.op_type() != "Constant") folded_ += result->size();
   if (folded_ > 8 * kMostConstantElements) fail("the constants that the file computes have too many elements");
@@ -191,7 +186,7 @@ void Reader::read(const onnx::NodeProto& node) {
     for (const std::string& output : node.output()) items_[output] = Unread{};
     const std::string name =
         node.name().empty() ? node.output_size() > 0 ? node.output(0) : "without a name" : node.name();
-    problems_.push_back(printable(fmt::format("node {} ({}): {}", name, node.op_type(), error.what())));
+    problems_.push_back(shortened(printable(fmt::format("node {} ({}): {}", name, node.op_type(), error.what()))));
   }
 }
 
@@ -224,6 +219,47 @@ void Reader::run() {
   }
   for (int i = 0; i < nodes.size(); ++i)
     if (reads[static_cast<std::size_t>(i)]) read(nodes[i]);
+  const auto output = items_.find(file_.graph().output(0).name());
+  const auto* logits = output == items_.end() ? nullptr : get<Computed>(output->second);
+  if (!problems_.empty() || logits == nullptr) return;
+  items_[output->first] = Computed{flattened(logits->value)};
+  logits = get<Computed>(output->second);
+  choose_pixels(logits->value);
+  for (const NotFinite& constant : not_finite(draft_, logits->value))
+    problems_.push_back(
+        shortened(printable(fmt::format("{}: {}, so the network cannot be trained: export it with finite ones",
+                                        source_of(constant.value), constant.problem))));
+}
+
+// The tensor that became a constant, or the layer that has it.
+std::string Reader::source_of(Value value) const {
+  for (const auto& [host, layer] : values_) {
+    if (layer != value) continue;
+    for (const auto& [tensor, converted] : hosts_)
+      if (converted.get() == host) return "stored tensor " + tensor->name();
+    for (const auto& [name, item] : items_)
+      if (const Host* constant = get<Host>(item); constant != nullptr && constant->get() == host)
+        return "constant " + name;
+  }
+  return "a constant of " + draft_.layer(value).name;
+}
+
+// {batch, classes, 1, 1} as {batch, classes}.
+Value Reader::flattened(Value logits) {
+  const Shape shape = draft_.shape(logits, 1);
+  const bool images = shape.size() > 2 && draft_.batch(logits) == BatchPlace{0, 1};
+  if (!images || elements(shape) != shape[1]) return logits;
+  return draft_.add({"flatten", Operation(Reshape{{Reshape::kInferred, shape[1]}}), {logits}});
+}
+
+// Makes the image inputs give the pixels that the network expects.
+void Reader::choose_pixels(Value logits) {
+  if (file_.raw_pixels()) return;
+  const PixelDecision decision =
+      file_.pixels() == Pixels::automatic ? decide_pixels(draft_, logits) : decided_by_user(file_.pixels());
+  if (!decision.reason.empty()) notes_.push_back(decision.reason);
+  pixels_ = decision.pixels;
+  set_pixels(draft_, pixels_, task_.mean, task_.stddev);
 }
 
 const char* Reader::untrained(const onnx::TensorProto& tensor) const {
@@ -262,10 +298,6 @@ Shape NodeReader::input_shape(std::size_t input) const {
   if (const auto* computed = as<Computed>(input)) return shape(computed->value);
   if (const auto* stored = as<FileTensor>(input)) return shape_of(*stored->tensor, stored->transposed);
   if (const auto* host = as<Host>(input)) return (*host)->shape;
-  if (as<RawPixels>(input) != nullptr) {
-    const ImageShape& image = reader_.task_.image;
-    return {batch(), image.height, image.width, image.channels};
-  }
   if (const auto* mask = std::get_if<RandomMask>(&item(input))) return mask->shape;
   fail("its input {} is a sequence", input);
 }
@@ -288,11 +320,14 @@ const HostTensor& NodeReader::expect_constant(std::size_t input) const {
 
 std::optional<double> NodeReader::number(std::size_t input) const {
   const Host host = constant(input);
-  return host != nullptr ? only_value(*host) : std::nullopt;
+  if (host == nullptr) return std::nullopt;
+  const auto number = only_value(*host);
+  return number == only_value(for_other_batch(*host)) ? number : std::nullopt;
 }
 
 double NodeReader::expect_number(std::size_t input) const {
   const auto number = only_value(expect_constant(input));
+  if (number != only_value(for_other_batch(expect_constant(input)))) expect_same_for_batches(input);
   if (!number) fail("its input {} must be one number", input);
   return *number;
 }
@@ -334,7 +369,7 @@ Value NodeReader::value(std::size_t input) {
 
 Value NodeReader::operand(std::size_t input) {
   const auto* other = as<Computed>(1 - input);
-  if (other == nullptr || reader_.draft_.computed_by<ImageInput>(other->value) == nullptr) return value(input);
+  if (other == nullptr || !is_scaled_pixels(reader_.draft_, other->value)) return value(input);
   return table(input, "combined with the images alone");
 }
 
@@ -352,6 +387,7 @@ Value NodeReader::value(const Item& item) {
     const auto [known, added] = reader_.values_.try_emplace(host->get());
     if (!added) return known->second;
     reader_.kept_.push_back(*host);
+    if ((*host)->other_batch != nullptr) return known->second = repeat_for_images(**host);
     const Shape shape = (*host)->shape;
     Constant constant{shape.empty() ? Shape{1} : shape, {}};
     for (std::size_t i = 0; i < (*host)->size(); ++i) constant.values.push_back(static_cast<float>((*host)->at(i)));

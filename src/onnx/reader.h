@@ -39,9 +39,6 @@ struct RandomMask {
   double scale = 1;
 };
 
-// The input, if it is of raw pixels {batch, height, width, channels}.
-struct RawPixels {};
-
 // Nothing is known of it, because the node that computes it could not be read.
 struct Unread {};
 
@@ -49,7 +46,7 @@ struct Item;
 using Sequence = std::vector<Item>;
 
 // What is known of a value of the ONNX graph.
-struct Item : std::variant<Unread, RawPixels, Host, FileTensor, Computed, RandomMask, Sequence> {
+struct Item : std::variant<Unread, Host, FileTensor, Computed, RandomMask, Sequence> {
   using variant::variant;
 };
 
@@ -63,6 +60,7 @@ class Reader {
   const std::vector<std::string>& notes() const { return notes_; }
   const Draft& draft() const { return draft_; }
   Value logits() const;
+  Pixels pixels() const { return pixels_; }  // that the draft's network reads
 
   // Whether the draft depends on a stored tensor's values, not only on its shape.
   bool depends_on_values(const onnx::TensorProto& tensor) const { return hosts_.contains(&tensor); }
@@ -83,7 +81,10 @@ class Reader {
   std::optional<Host> host(const Item& item);
   const Host& converted(const onnx::TensorProto& tensor);
   Item& item(const std::string& name);
-  bool normalizes_itself() const;
+  void add_images();
+  Value flattened(Value logits);
+  void choose_pixels(Value logits);
+  std::string source_of(Value value) const;
 
   const OnnxFile& file_;
   const Task& task_;
@@ -99,6 +100,7 @@ class Reader {
   std::vector<Host> kept_;                                     // these constants, so that their addresses stay theirs
   std::set<const onnx::TensorProto*> named_;                   // tensors after which a layer is named
   std::vector<std::string> problems_, notes_;
+  Pixels pixels_ = Pixels::automatic;
   Draft draft_;
 };
 
@@ -127,7 +129,8 @@ class NodeReader {
     return has(input) ? std::get_if<Kind>(&item(input)) : nullptr;
   }
 
-  Shape input_shape(std::size_t input) const;                                                // for batch()
+  Shape input_shape(std::size_t input) const;        // for batch()
+  Shape other_input_shape(std::size_t input) const;  // for the second batch of batch_constants.h
   std::string text(Value value) const { return to_string(reader_.draft_.shape(value, 1)); }  // its shape, for errors
   Shape shape(Value value) const { return reader_.draft_.shape(value, reader_.batch_); }
 
@@ -171,6 +174,18 @@ class NodeReader {
   Value gather(Value x, std::size_t axis, const std::vector<std::size_t>& indices);
   Value slice(Value x, std::size_t axis, std::size_t begin, std::size_t size);
   Value expand(Value x, const Shape& to);
+  // Repeats a value for every image: a constant that follows the batch, or a value that does not depend on it, along a
+  // dimension, which becomes images of its elements, or elements of images.
+  Value repeat_for_images(const HostTensor& constant);
+  Value repeat_for_images(Value x, std::size_t axis, bool images_first = true);
+  // A value with which images are combined, whose dimension `axis` is theirs: if it is a constant for each image of the
+  // file's batch, with equal values for all, it is replaced by those of one. Throws Error if they differ.
+  Value one_image(Value x, std::size_t axis);
+  // The places of the numbers of a constant input that follow the batch.
+  std::vector<std::size_t> following(std::size_t input) const;
+  void expect_same_for_batches(std::size_t input) const;  // throws Error if it is a constant that follows the batch
+  // Like expand(), to a shape whose dimension `axis` follows the batch.
+  Value expand_by_batch(Value x, Shape to, std::size_t axis);
   // Repeats a value that does not depend on the batch for every image. `to`: for batch().
   Value expand_to_batch(Value x, const Shape& to, const BatchPlace& place);
   Value masked(Value x, const RandomMask& mask);  // x times the mask, in training

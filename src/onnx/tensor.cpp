@@ -1,5 +1,6 @@
 #include "src/onnx/tensor.h"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -176,6 +177,7 @@ std::size_t raw_bytes(const onnx::TensorProto& tensor) {
 }
 
 void expect_data(const onnx::TensorProto& tensor) {
+  if (tensor.data_location() == onnx::TensorProto::EXTERNAL) fail("{}: its values are in another file", tensor.name());
   const Shape shape = checked_shape(tensor);
   const std::size_t bytes = expect_element_bytes(tensor);
   const std::size_t wanted = elements(shape);
@@ -210,8 +212,10 @@ std::vector<float> read_floats(const onnx::TensorProto& tensor) {
   expect_data(tensor);
   std::vector<float> values(elements(shape_of(tensor)));
   read_reals(tensor, values);
-  for (const float value : values)
-    if (!std::isfinite(value)) fail("{}: one of its values is {}, which cannot be trained", tensor.name(), value);
+  const auto count = std::ranges::count_if(values, [](float value) { return !std::isfinite(value); });
+  if (count > 0)
+    fail("{}: {} of its {} values {} NaN or infinite, which cannot be trained: export the network with finite ones",
+         tensor.name(), count, values.size(), count == 1 ? "is" : "are");
   return values;
 }
 

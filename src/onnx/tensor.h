@@ -3,6 +3,7 @@
 #include <onnx/onnx_pb.h>
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -17,8 +18,9 @@ struct HostTensor {
 
   Kind kind = Kind::whole;
   Shape shape{};
-  std::vector<double> reals{};         // of kind real, row-major
-  std::vector<std::int64_t> wholes{};  // of the other kinds; a truth is 0 or 1
+  std::vector<double> reals{};                      // of kind real, row-major
+  std::vector<std::int64_t> wholes{};               // of the other kinds; a truth is 0 or 1
+  std::shared_ptr<const HostTensor> other_batch{};  // if the file computes it from the batch: see batch_constants.h
 
   bool real() const { return kind == Kind::real; }
   std::size_t size() const { return real() ? reals.size() : wholes.size(); }

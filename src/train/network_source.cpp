@@ -3,6 +3,7 @@
 #include <array>
 #include <utility>
 
+#include "kernels/base/error.h"
 #include "src/onnx/network_file.h"
 #include "src/onnx/read.h"
 
@@ -12,7 +13,8 @@ namespace {
 NetworkSource read_source(const TrainOptions& options, const Task& task, const CheckpointFolder& checkpoints) {
   if (options.resume && !std::filesystem::exists(options.model))
     if (auto stored = checkpoints.newest()) return {stored->file.header().onnx, {}, {}};
-  const OnnxFile file = OnnxFile::read(options.model);
+  OnnxFile file = OnnxFile::read(options.model);
+  file.set_pixels(parse_pixels(options.pixels));
   ImportedNetwork network = read_network(file, task);
   network.notes.insert(network.notes.begin(), network.trained.text());
   return {without_parameters(file, network), std::move(network.values), std::move(network.notes)};
@@ -23,7 +25,11 @@ NetworkSource read_source(const TrainOptions& options, const Task& task, const C
 NetworkSource open_network(const World& world, const TrainOptions& options, const Task& task,
                            const CheckpointFolder& checkpoints) {
   NetworkSource source;
-  if (!is_network_file(options.model)) return source;
+  if (!is_network_file(options.model)) {
+    if (options.pixels != "auto")
+      fail("--pixels is for the network of an ONNX file, and --model {} is not", options.model);
+    return source;
+  }
   if (world.root()) source = read_source(options, task, checkpoints);
   std::array<std::uint64_t, 1> length{source.onnx.size()};
   world.broadcast(std::as_writable_bytes(std::span(length)));

@@ -69,6 +69,7 @@ struct TrainOptions {
   std::vector<std::string> freeze;  // patterns of parameters that do not change
   // Initial weights: random, or a file of them, see load_initial_weights(); auto: the ONNX file's, or else random.
   std::string weights = "auto";
+  std::string pixels = "auto";  // that the network of an ONNX file reads, see parse_pixels()
   std::uint64_t seed = 1;
   std::string strategy = "synchronous";            // see make_strategy()
   Interval sync_every{Interval::Unit::steps, 20};  // of a round of local and async: steps or seconds

@@ -695,8 +695,11 @@ TEST_CASE("Errors of ONNX files name what does not fit") {
   SECTION("a value that is not a number") {
     model.graph().mutable_initializer(0)->set_float_data(3, std::numeric_limits<float>::quiet_NaN());
     model.classify("c", 4);
-    CHECK(model.error() == "net.onnx: conv.weight: one of its values is nan, which cannot be trained");
-    CHECK(model.problems() == Names{"net.onnx: conv.weight: one of its values is nan, which cannot be trained"});
+    CHECK(model.error() ==
+          "net.onnx: conv.weight: 1 of its 8 values is NaN or infinite, which cannot be trained: export the network "
+          "with finite ones");
+    CHECK(model.problems() == Names{"net.onnx: conv.weight: 1 of its 8 values is NaN or infinite, which cannot be "
+                                    "trained: export the network with finite ones"});
   }
 }
 

@@ -1,9 +1,7 @@
 #include <catch2/catch.hpp>
 #include <cmath>
 
-#include "models/model.h"
-#include "tests/unit/onnx_model.h"
-#include "tests/unit/test_device.h"
+#include "tests/unit/onnx_outputs.h"
 
 // What the networks of ONNX files compute, beside the definitions of the operators.
 namespace annulus {
@@ -12,29 +10,6 @@ namespace {
 using test::Model;
 using test::Wholes;
 using Values = std::vector<float>;
-
-// The first output y for one image, whose pixels are the input x, {1, 1, height, width}.
-Values outputs(const Model& onnx, const std::vector<std::uint8_t>& pixels) {
-  const OnnxFile file = onnx.file();
-  Task task = exported_task(file);
-  task.mean = {0};
-  task.stddev = {1.0f / 255};
-  ImportedNetwork network = read_network(file, task);
-  const auto device = test::make_device(1);
-  annulus::Model model(*device, network.graph, Mode::training, 1);
-  for (const Parameter& p : model.parameters().all())
-    if (const auto values = network.values.find(p.name); values != network.values.end())
-      device->write(values->second, p.spec, model.parameters().weight(p));
-  model.parameters().weights_changed();
-  Network& planned = model.network(Mode::inference, 1);
-  const std::vector<std::int32_t> labels{0};
-  planned.load(pixels, {.classes = labels});
-  planned.forward();
-  const Value logits = model.graph().nodes().back().inputs[0];
-  Values found(elements(planned.spec(logits).shape));
-  device->read(planned.spec(logits), planned.value(logits), found);
-  return found;
-}
 
 void check(const Values& found, const Values& expected) {
   REQUIRE(found.size() == expected.size());
@@ -50,7 +25,7 @@ struct Trial {
 
   void expect(const Values& expected) {
     model.node("Flatten", {"a"}, {"y"});
-    check(outputs(model, {0, 30, 200, 10, 255, 90}), expected);
+    check(test::outputs(model.file(), {0, 30, 200, 10, 255, 90}), expected);
   }
 };
 
@@ -103,7 +78,7 @@ TEST_CASE("Resized images of ONNX files begin a pixel where PyTorch's do") {
   model.node("Flatten", {"a"}, {"y"});
   std::vector<std::uint8_t> pixels(20);
   for (std::size_t i = 0; i < pixels.size(); ++i) pixels[i] = static_cast<std::uint8_t>(i);
-  const Values found = outputs(model, pixels);
+  const Values found = test::outputs(model.file(), pixels);
   REQUIRE(found.size() == 34);
   CHECK(found[16] == Approx(9));
   CHECK(found[17] == Approx(10));
@@ -144,7 +119,7 @@ TEST_CASE("Gemm of ONNX files scales and transposes its operands") {
   model.node("Flatten", {"x"}, {"f"});
   model.node("Gemm", {"f", "weight", "bias"}, {"y"}, {{"transB", rows ? 1 : 0}, {"alpha", alpha}, {"beta", beta}});
   CAPTURE(rows, alpha, beta, each);
-  check(outputs(model, {3, 5, 7}), {alpha * 34 + beta * 10, alpha * 79 + beta * (each ? 20 : 10)});
+  check(test::outputs(model.file(), {3, 5, 7}), {alpha * 34 + beta * 10, alpha * 79 + beta * (each ? 20 : 10)});
 }
 
 TEST_CASE("Learned numbers of ONNX files are values of their own") {
@@ -163,7 +138,7 @@ TEST_CASE("Gemm of ONNX files with a transposed first operand") {
   model.tensor<float>("weight", {2, 3}, {1, 2, 3, 4, 5, 6});
   model.node("Flatten", {"x"}, {"f"}).node("Transpose", {"f"}, {"t"}, {{"perm", Wholes{1, 0}}});
   model.node("Gemm", {"t", "weight"}, {"y"}, {{"transA", 1}, {"transB", 1}});
-  check(outputs(model, {3, 5, 7}), {34, 79});
+  check(test::outputs(model.file(), {3, 5, 7}), {34, 79});
 }
 
 TEST_CASE("Gemm of ONNX files needs matrices") {
@@ -205,7 +180,7 @@ TEST_CASE("Groups of ONNX files are normalized without a scale and a shift") {
     expected[i] /= std::sqrt(16.0f / 6 + 0.25f);
     if (scaled) expected[i] = expected[i] * column + column;
   }
-  check(outputs(model, {1, 2, 3, 6, 2, 4}), expected);
+  check(test::outputs(model.file(), {1, 2, 3, 6, 2, 4}), expected);
 }
 
 TEST_CASE("Layer normalization by its parts and GELU by tanh compute what their parts do") {
@@ -226,7 +201,7 @@ TEST_CASE("Layer normalization by its parts and GELU by tanh compute what their 
     const double g = (x[i] - 3) / std::sqrt(3.5 + 0.25) * w[i] + b[i];
     expected.push_back(static_cast<float>(0.5 * g * (1 + std::tanh(0.79788456 * (g + 0.044715 * g * g * g)))));
   }
-  check(outputs(model, {1, 2, 3, 6}), expected);
+  check(test::outputs(model.file(), {1, 2, 3, 6}), expected);
 }
 
 }  // namespace

@@ -1,0 +1,78 @@
+#include "src/onnx/finite.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <limits>
+
+namespace annulus {
+namespace {
+
+template <class Kind>
+bool is(const Operation& operation) {
+  return std::holds_alternative<Kind>(operation);
+}
+
+// Whether a layer passes -inf of a mask on to a softmax: sums, and layers that only move elements.
+bool passes_mask(const Operation& operation) {
+  const auto* arithmetic = std::get_if<Arithmetic>(&operation);
+  return (arithmetic != nullptr && arithmetic->op == Arithmetic::Operator::sum) || is<Add>(operation) ||
+         is<Reshape>(operation) || is<Transpose>(operation) || is<Expand>(operation) || is<Slice>(operation) ||
+         is<Gather>(operation) || is<Concat>(operation);
+}
+
+// For each layer, whether all that reads it, of the used layers, is a softmax in the end.
+std::vector<bool> masks(const Draft& draft, const std::vector<bool>& used) {
+  const auto& layers = draft.layers();
+  std::vector<bool> masks(layers.size(), true), read(layers.size(), false);
+  for (std::size_t i = layers.size(); i-- > 0;) {
+    if (!used[i]) continue;
+    masks[i] = masks[i] && read[i];
+    const auto* operation = std::get_if<Operation>(&layers[i].operation);
+    const bool good = operation != nullptr && (is<Softmax>(*operation) || (passes_mask(*operation) && masks[i]));
+    for (const Value input : layers[i].inputs) {
+      if (!Graph::has_node(input)) continue;
+      const std::size_t layer = input - Graph::output(0);
+      masks[layer] = masks[layer] && good;
+      read[layer] = true;
+    }
+  }
+  return masks;
+}
+
+// The numbers of an operation that come from constants of the file.
+std::vector<float> numbers(const Operation& operation) {
+  if (const auto* constant = std::get_if<Constant>(&operation)) return constant->values;
+  if (const auto* activation = std::get_if<Activation>(&operation)) return {activation->alpha, activation->beta};
+  if (const auto* pad = std::get_if<Pad>(&operation)) return {pad->value};
+  if (const auto* input = std::get_if<ImageInput>(&operation)) {
+    std::vector<float> all = input->mean;
+    all.insert(all.end(), input->stddev.begin(), input->stddev.end());
+    return all;
+  }
+  return {};
+}
+
+}  // namespace
+
+std::string count_not_finite(const std::vector<float>& values, bool mask) {
+  constexpr float kMasked = -std::numeric_limits<float>::infinity();
+  std::size_t count = 0;
+  for (const float value : values) count += !std::isfinite(value) && !(mask && value == kMasked);
+  if (count == 0) return "";
+  return fmt::format("{} of its {} values {} NaN or infinite", count, values.size(), count == 1 ? "is" : "are");
+}
+
+std::vector<NotFinite> not_finite(const Draft& draft, Value logits) {
+  std::vector<NotFinite> found;
+  const std::vector<bool> used = draft.used_layers(logits), mask = masks(draft, used);
+  for (std::size_t i = 0; i < used.size(); ++i) {
+    const auto* operation = std::get_if<Operation>(&draft.layers()[i].operation);
+    if (!used[i] || operation == nullptr) continue;
+    const std::string problem = count_not_finite(numbers(*operation), mask[i]);
+    if (!problem.empty()) found.push_back({Graph::output(i), problem});
+  }
+  return found;
+}
+
+}  // namespace annulus
