@@ -5,6 +5,8 @@ namespace annulus {
 std::string_view name(const Operation& operation) {
   if (const auto* activation = std::get_if<Activation>(&operation)) return name(activation->function);
   if (const auto* arithmetic = std::get_if<Arithmetic>(&operation)) return name(arithmetic->op);
+  if (const auto* computed = std::get_if<ComputedWeights>(&operation))
+    return std::visit([](const auto& o) -> std::string_view { return o.kName; }, computed->layer);
   return std::visit([](const auto& o) -> std::string_view { return o.kName; }, operation);
 }
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "kernels/operations/attention.h"
+#include "kernels/operations/computed_weights.h"
 #include "kernels/operations/convolution.h"
 #include "kernels/operations/dense.h"
 #include "kernels/operations/elementwise.h"
@@ -27,12 +28,12 @@ namespace annulus {
 //   flops(inputs)         of one forward pass, a multiply-add counts as 2; if it is not bound by memory
 //
 // To add one, write its struct in kernels/operations/, add it here, and give each device a file that computes it.
-using Operation =
-    std::variant<ImageInput, Convolution, TransposedConvolution, Dense, Linear, MatrixProduct, Attention,
-                 CachedAttention, MaxPool, AveragePool, AdaptiveAveragePool, Mean, BatchNorm, LayerNorm, GroupNorm,
-                 LocalResponseNorm, Relu, Activation, PRelu, Add, Arithmetic, Softmax, Dropout, Concat, Reshape,
-                 Transpose, Slice, Gather, Pad, Expand, Resize, Learned, Constant, TokenEmbedding, PositionEmbedding,
-                 SoftmaxCrossEntropy, BinaryCrossEntropy, MultiLabelCrossEntropy, MeanSquaredError, LanguageModelHead>;
+using Operation = std::variant<ImageInput, Convolution, TransposedConvolution, Dense, Linear, MatrixProduct, Attention,
+                               CachedAttention, MaxPool, AveragePool, AdaptiveAveragePool, Mean, BatchNorm, LayerNorm,
+                               GroupNorm, LocalResponseNorm, Relu, Activation, PRelu, Add, Arithmetic, Softmax, Dropout,
+                               Concat, Reshape, Transpose, Slice, Gather, Pad, Expand, Resize, Learned, Constant,
+                               TokenEmbedding, PositionEmbedding, ComputedWeights, SoftmaxCrossEntropy,
+                               BinaryCrossEntropy, MultiLabelCrossEntropy, MeanSquaredError, LanguageModelHead>;
 
 std::string_view name(const Operation& operation);  // "convolution"; of an activation, the function's
 

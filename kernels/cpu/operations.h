@@ -18,6 +18,7 @@ std::unique_ptr<Op> plan(const Attention& operation, const Specs& inputs, Mode m
 std::unique_ptr<Op> plan(const AveragePool& operation, const Specs& inputs, Mode mode, const Specs& parameters);
 std::unique_ptr<Op> plan(const BatchNorm& operation, const Specs& inputs, Mode mode, const Specs& parameters);
 std::unique_ptr<Op> plan(const CachedAttention& operation, const Specs& inputs, Mode mode, const Specs& parameters);
+std::unique_ptr<Op> plan(const ComputedWeights& operation, const Specs& inputs, Mode mode, const Specs& parameters);
 std::unique_ptr<Op> plan(const Concat& operation, const Specs& inputs, Mode mode, const Specs& parameters);
 std::unique_ptr<Op> plan(const Constant& operation, const Specs& inputs, Mode mode, const Specs& parameters);
 std::unique_ptr<Op> plan(const Convolution& operation, const Specs& inputs, Mode mode, const Specs& parameters);

@@ -501,6 +501,10 @@ class Translation {
     return name();
   }
 
+  std::string operator()(const ComputedWeights& o) {
+    return std::visit([&](const auto& layer) { return (*this)(layer); }, o.layer);
+  }
+
   std::string operator()(const Learned& o) {
     const std::string stored = initializer(o.parameter, o.output_shape({}), o.shape);
     return o.shape.empty() ? reshape(stored, {1}, name(".value")) : stored;
@@ -645,9 +649,13 @@ class Translation {
     return shape_constant(name(suffix), values);
   }
 
+  bool computed_weights() const { return std::holds_alternative<ComputedWeights>(node_->operation); }
+
   // An input followed by the node's parameters. A dense layer's weights are reshaped to a matrix.
   std::vector<std::string> with_parameters(const std::string& first) {
     std::vector<std::string> inputs{first};
+    if (computed_weights())
+      for (std::size_t i = 1; i < node_->inputs.size(); ++i) inputs.push_back(input(i));
     for (const ParameterDeclaration& p : parameters(node_->operation, shapes_)) {
       const bool matrix = std::holds_alternative<Dense>(node_->operation) && p.shape.size() > 1;
       const Shape shape = matrix ? Shape{p.shape[0], elements(p.shape) / p.shape[0]} : p.shape;
@@ -658,8 +666,13 @@ class Translation {
 
   // A parameter that has one value for each channel, in a shape that is repeated over all pixels.
   std::string per_channel(std::size_t parameter) {
-    const ParameterDeclaration p = parameters(node_->operation, shapes_)[parameter];
     Shape shape(shapes_[0].size() - 1, 1);
+    if (computed_weights()) {
+      std::vector<std::int64_t> extents(shape.begin(), shape.end());
+      extents[0] = -1;
+      return reshape(input(parameter + 1), extents, value_names_.unique(node_->name + ".per_channel"));
+    }
+    const ParameterDeclaration p = parameters(node_->operation, shapes_)[parameter];
     shape[0] = p.shape[0];
     return initializer(p.name, p.shape, shape);
   }

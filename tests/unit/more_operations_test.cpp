@@ -73,6 +73,56 @@ TEST_CASE("groups of few channels have a kernel of their own, whose results do n
   }
 }
 
+TEST_CASE("layers whose weights are inputs") {
+  const auto device = test::make_device(GENERATE(1, 2));
+  const auto check = [&](const ComputedWeights& operation, const TensorSpec& input) {
+    CAPTURE(name(operation), input.layout->name());
+    std::vector<TensorSpec> inputs{input};
+    const auto declared = std::visit([&](const auto& o) { return o.parameters({input.shape}); }, operation.layer);
+    for (const ParameterDeclaration& parameter : declared) inputs.push_back(device->values(parameter.shape));
+    check_operation(*device, operation, inputs);
+  };
+  for (const std::size_t channels : {6, 16})
+    for (const TensorSpec& input : layouts(*device, {2, channels, 9, 8})) {
+      check({Convolution{.channels = 16, .kernel = 3, .padding = 1}}, input);
+      check({Convolution{.channels = 5, .kernel = {2, 3}, .stride = {1, 2}, .bias = false, .dilation = 2}}, input);
+      check({Convolution{.channels = channels, .kernel = 3, .padding = 1, .groups = channels}}, input);
+      check({Convolution{.channels = 8, .kernel = 1, .groups = 2}}, input);
+      check({TransposedConvolution{.channels = 4, .kernel = 3, .stride = 2, .extra = 1, .groups = 2}}, input);
+      check({GroupNorm{.groups = 2}}, input);
+      check({PRelu{}}, input);
+    }
+  check({PRelu{.per_channel = false}}, device->values({3, 7}));
+  check({Linear{.units = 5}}, device->values({3, 7}));
+  check({Linear{.units = 4, .bias = false}}, device->values({2, 3, 7}));
+  check({LayerNorm{.axis = 2}}, device->values({2, 3, 7}));
+  CHECK_THROWS_WITH(output_shape(ComputedWeights{Linear{.units = 4, .bias = false}}, {{2, 7}, {7, 4}}),
+                    "linear: its weight must be 4x7, not 7x4");
+}
+
+TEST_CASE("weights that are inputs can be laid out as values, or need no gradient") {
+  const auto device = test::make_device(1);
+  const ComputedWeights operation{Convolution{.channels = 16, .kernel = 3, .padding = 1}};
+  const TensorSpec input = blocked(*device, {2, 16, 9, 8});
+  const TensorSpec last = device->values({16, 3, 3, 16});
+  const auto moved = device->plan(Transpose{{0, 3, 1, 2}}, {last}, Mode::inference, {});
+  for (const TensorSpec& weights : {blocked(*device, {16, 16, 3, 3}), moved->output()})
+    check_operation(*device, operation, {input, weights, device->values({16})});
+  const std::vector<TensorSpec> inputs{input, device->values({16, 16, 3, 3}), device->values({16})};
+  test::Trial trial(*device, operation, inputs);
+  const auto expected = trial.run(trial.bindings, [] {});
+  test::Trial without(*device, operation, inputs, false);
+  const std::vector<std::vector<std::byte>> output{expected[0]};
+  CHECK(without.run(without.bindings, [] {}) == output);
+  for (const std::size_t unneeded : {1, 2}) {
+    Bindings bindings = trial.bindings;
+    bindings.input_gradients[unneeded] = {};
+    auto all = expected;
+    all.erase(all.begin() + 1 + static_cast<std::ptrdiff_t>(unneeded));
+    CHECK(trial.run(bindings, [] {}) == all);
+  }
+}
+
 TEST_CASE("transposed convolutions") {
   const auto device = test::make_device(GENERATE(1, 2));
   for (const TransposedConvolution& operation : {

@@ -491,6 +491,11 @@ struct Naive {
     });
   }
 
+  Tensor operator()(const ComputedWeights& o) {
+    const std::vector<Tensor> weights(inputs.begin() + 1, inputs.end());
+    return std::visit([&](const auto& layer) { return naive_forward(layer, {in}, weights); }, o.layer);
+  }
+
   Tensor operator()(const Learned&) {
     out.values = parameters[0].values;
     return out;

@@ -27,6 +27,18 @@ __global__ void widen_vectors(Predecessor previous, const T* from, float* to, co
   }
 }
 
+template <class T>
+__global__ void narrow_vectors(Predecessor previous, const float* from, T* to, const float* factor,
+                               std::size_t vectors) {
+  await(previous);
+  const float by = *factor;
+  for (std::size_t i = grid_thread(); i < vectors; i += grid_threads()) {
+    Floats<kLanes<T>> values = load_floats<kLanes<T>>(from + i * kLanes<T>);
+    for (unsigned k = 0; k < kLanes<T>; ++k) values.at[k] *= by;
+    store(values, to, i);
+  }
+}
+
 __global__ void scale_vectors(Predecessor previous, const float* from, float factor, float* to, std::size_t vectors) {
   await(previous);
   for (std::size_t i = grid_thread(); i < vectors; i += grid_threads()) {
@@ -183,6 +195,13 @@ void widen(const void* from, DeviceView to, const float* factor, const Context& 
     using T = decltype(zero);
     over_vectors(widen_vectors<T>, to.bytes / sizeof(float) / kLanes<T>, context, static_cast<const T*>(from),
                  data<float>(to), factor);
+  });
+}
+
+void narrow(DeviceView from, DeviceView to, const float* factor, const Context& context) {
+  for_type(context.type(), [&](auto zero) {
+    using T = decltype(zero);
+    over_vectors(narrow_vectors<T>, to.bytes / kVectorBytes, context, data<float>(from), data<T>(to), factor);
   });
 }
 

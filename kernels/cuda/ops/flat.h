@@ -17,5 +17,7 @@ void move_towards(DeviceView goal, DeviceView values, float share, const Context
 void swap(DeviceView a, DeviceView b, const Context& context);                             // float32
 void cast_params(DeviceView weights, DeviceView copies, const Context& context);           // float32 to the value type
 void widen(const void* from, DeviceView to, const float* factor, const Context& context);  // to = *factor from
+// to = *factor from, float32 to the value type.
+void narrow(DeviceView from, DeviceView to, const float* factor, const Context& context);
 
 }  // namespace annulus::cuda

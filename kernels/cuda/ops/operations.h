@@ -50,6 +50,7 @@ std::unique_ptr<Op> plan(const Pad& operation, const Specs& inputs, Mode mode, C
 std::unique_ptr<Op> plan(const Gather& operation, const Specs& inputs, Mode mode, Context& context);
 std::unique_ptr<Op> plan(const Learned& operation, const Specs& inputs, Mode mode, Context& context);
 std::unique_ptr<Op> plan(const Constant& operation, const Specs& inputs, Mode mode, Context& context);
+std::unique_ptr<Op> plan(const ComputedWeights& operation, const Specs& inputs, Mode mode, Context& context);
 std::unique_ptr<Op> plan(const TransposedConvolution& operation, const Specs& inputs, Mode mode, Context& context);
 std::unique_ptr<Op> plan(const PRelu& operation, const Specs& inputs, Mode mode, Context& context);
 std::unique_ptr<Op> plan(const Resize& operation, const Specs& inputs, Mode mode, Context& context);

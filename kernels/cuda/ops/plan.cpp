@@ -13,7 +13,8 @@ constexpr bool kOneOf = (std::is_same_v<O, Others> || ...);
 
 // The dimension of an input's channels that an operation needs; none if it takes any.
 template <class O>
-std::optional<std::size_t> needed_channels(const O&, const Specs& inputs, std::size_t number) {
+std::optional<std::size_t> needed_channels([[maybe_unused]] const O& operation, const Specs& inputs,
+                                           std::size_t number) {
   const Shape& shape = inputs[number].shape;
   if constexpr (kOneOf<O, Linear, MatrixProduct, Attention, CachedAttention, Softmax, LayerNorm, PositionEmbedding,
                        SoftmaxCrossEntropy, BinaryCrossEntropy, MultiLabelCrossEntropy, MeanSquaredError,
@@ -22,6 +23,9 @@ std::optional<std::size_t> needed_channels(const O&, const Specs& inputs, std::s
   if constexpr (kOneOf<O, Convolution, TransposedConvolution, MaxPool, AveragePool, AdaptiveAveragePool, BatchNorm,
                        GroupNorm, LocalResponseNorm, PRelu, Resize>)
     return 1;
+  if constexpr (kOneOf<O, ComputedWeights>)
+    if (number == 0)
+      return std::visit([&](const auto& layer) { return needed_channels(layer, inputs, 0); }, operation.layer);
   if constexpr (kOneOf<O, Dense>) return channel_axis(shape);
   if constexpr (kOneOf<O, Add, Concat>) return channels_last(inputs[0]).axis();
   return {};

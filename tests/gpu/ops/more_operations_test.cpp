@@ -34,6 +34,25 @@ TEST_CASE("on a GPU: convolutions with groups") {
     }
 }
 
+TEST_CASE("on a GPU: layers whose weights are inputs") {
+  Gpu gpu(GENERATE(from_range(std::begin(test::kPrecisions), std::end(test::kPrecisions))));
+  const Wanted wanted = any_wanted();
+  const auto check = [&](const ComputedWeights& operation, const Shape& input) {
+    CAPTURE(name(operation));
+    Shapes inputs{input};
+    const auto declared = std::visit([&](const auto& o) { return o.parameters({input}); }, operation.layer);
+    for (const ParameterDeclaration& parameter : declared) inputs.push_back(parameter.shape);
+    check_against_cpu(gpu, operation, inputs, wanted);
+  };
+  check({Convolution{.channels = 10, .kernel = 3, .padding = 1}}, {3, 6, 7, 6});
+  check({Convolution{.channels = 6, .kernel = 3, .stride = 2, .bias = false, .groups = 6}}, {3, 6, 7, 6});
+  check({TransposedConvolution{.channels = 5, .kernel = 3, .stride = 2}}, {3, 6, 7, 6});
+  check({GroupNorm{.groups = 2}}, {3, 6, 7, 6});
+  check({PRelu{}}, {3, 6, 7, 6});
+  check({LayerNorm{.axis = 2}}, {2, 3, 7});
+  check({Linear{.units = 5}}, {3, 7});
+}
+
 TEST_CASE("on a GPU: transposed convolutions") {
   Gpu gpu(GENERATE(from_range(std::begin(test::kPrecisions), std::end(test::kPrecisions))));
   const Wanted wanted = GENERATE(Wanted::written, Wanted::none);
