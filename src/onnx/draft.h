@@ -19,7 +19,7 @@ struct Stored {
   std::shared_ptr<const HostTensor> computed{};
   bool transposed = false;  // it is the transposed matrix of the parameter
   bool frozen = false;      // a buffer or a constant
-  bool named = false;       // PyTorch's state_dict has the tensor
+  bool named = false;       // PyTorch's state_dict has the tensor as it is stored
 };
 
 // The error function of each element, which we have only as a part of GELU.
@@ -39,9 +39,10 @@ class Draft {
     std::string name;
     std::variant<Operation, Erf> operation;
     std::vector<Value> inputs;
-    std::vector<Stored> stored{};  // in the order of the operation's parameters
-    std::size_t outer = 1;         // see BatchPlace
-    Shape of_one{}, of_two{};      // output, for a batch of one and of two
+    std::vector<Stored> stored{};    // in the order of the operation's parameters
+    std::size_t outer = 1;           // see BatchPlace
+    std::optional<Stored> values{};  // of a constant: the tensor that is trained if it becomes a layer's parameter
+    Shape of_one{}, of_two{};        // output, for a batch of one and of two
   };
 
   explicit Draft(const ImageShape& image)

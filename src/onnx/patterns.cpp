@@ -158,12 +158,14 @@ std::optional<Normalization> normalization(NodeReader& n, Value value) {
   return Normalization{x, *axis, static_cast<float>(variance.beta)};
 }
 
-// The learned tensor with a number for each channel of x that a value is, or that it is reshaped from.
-std::optional<Value> learned_by_channel(NodeReader& n, Value value, Value x) {
+// The parameter with a number for each channel of x that a value is, or that it is reshaped from. Exporters may have
+// reshaped it themselves.
+std::optional<Stored> parameter_by_channel(NodeReader& n, Value value, Value x) {
   const Draft& draft = n.draft();
   if (!is_per_channel(n.shape(value), n.shape(x))) return std::nullopt;
   if (draft.computed_by<Reshape>(value) != nullptr) value = draft.layer(value).inputs[0];
-  return draft.computed_by<Learned>(value) != nullptr ? std::optional(value) : std::nullopt;
+  if (draft.computed_by<Learned>(value) != nullptr) return draft.layer(value).stored[0];
+  return draft.computed_by<Constant>(value) != nullptr ? draft.layer(value).values : std::nullopt;
 }
 
 // Group normalization as PyTorch's older exporter writes it: a normalization of reshaped images, then a scale and a
@@ -171,12 +173,12 @@ std::optional<Value> learned_by_channel(NodeReader& n, Value value, Value x) {
 std::optional<Value> group_norm(NodeReader& n, Value a, Value b) {
   const Draft& draft = n.draft();
   const auto* product_layer = draft.computed_by<Arithmetic>(a);
-  const auto shift = learned_by_channel(n, b, a);
+  const auto shift = parameter_by_channel(n, b, a);
   if (!shift || product_layer == nullptr || product_layer->op != product) return std::nullopt;
   Value normalized = draft.layer(a).inputs[0];
-  auto scale = learned_by_channel(n, draft.layer(a).inputs[1], a);
+  auto scale = parameter_by_channel(n, draft.layer(a).inputs[1], a);
   if (!scale) {
-    scale = learned_by_channel(n, normalized, a);
+    scale = parameter_by_channel(n, normalized, a);
     normalized = draft.layer(a).inputs[1];
   }
   if (!scale || draft.computed_by<Reshape>(normalized) == nullptr) return std::nullopt;
@@ -187,7 +189,7 @@ std::optional<Value> group_norm(NodeReader& n, Value a, Value b) {
   const bool same_images = grouped[0] == n.shape(x)[0] && draft.batch(norm->of) == draft.batch(x);
   if (n.shape(x) != n.shape(a) || !same_images || n.shape(x)[1] % grouped[1] != 0) return std::nullopt;
   const GroupNorm operation{grouped[1], norm->epsilon};
-  return n.add(operation, {x}, {draft.layer(*scale).stored[0], draft.layer(*shift).stored[0]});
+  return n.add(operation, {x}, {*scale, *shift});
 }
 
 // Layer normalization by its parts, as exporters write it for operators before version 17: a normalization times a

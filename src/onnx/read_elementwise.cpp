@@ -38,8 +38,9 @@ Value one_image_of(NodeReader& n, Value images, Value x) {
 std::optional<double> factor(NodeReader& n, std::size_t input) {
   const auto number = n.number(input);
   if (!number || (!n.is_layer(1 - input) && !n.trained(1 - input))) return std::nullopt;
-  const Shape other = n.input_shape(1 - input);
-  return broadcast(other, n.input_shape(input)) == other ? number : std::nullopt;
+  const Shape other = n.input_shape(1 - input), own = n.input_shape(input);
+  if (n.trained_in_layers(input) && elements(own) > 1) return std::nullopt;  // a new layer's scale has equal elements
+  return broadcast(other, own) == other ? number : std::nullopt;
 }
 
 Value with_number(NodeReader& n, Arithmetic::Operator op, Value x, double number, bool first) {

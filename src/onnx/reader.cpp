@@ -142,9 +142,12 @@ const Host& Reader::converted(const onnx::TensorProto& tensor) {
   return converted;
 }
 
-// Evaluates a node all of whose inputs are constant. A stored tensor stays one behind Identity.
+// Evaluates a node all of whose inputs are constant. A stored tensor stays one behind Identity, and a matrix behind
+// Transpose.
 bool Reader::fold(const onnx::NodeProto& node) {
   if (node.op_type() == "Identity") return false;
+  const auto* first = node.input_size() == 1 ? get<FileTensor>(item(node.input(0))) : nullptr;
+  if (first != nullptr && first->tensor->dims_size() == 2 && node.op_type() == "Transpose") return false;
   std::vector<Host> hosts;
   for (const std::string& name : node.input()) {
     if (name.empty()) {
@@ -347,6 +350,11 @@ bool NodeReader::trained(std::size_t input) const {
   return stored != nullptr && reader_.trained_.of(*stored->tensor).training == Training::always;
 }
 
+bool NodeReader::trained_in_layers(std::size_t input) const {
+  const auto* stored = as<FileTensor>(input);
+  return stored != nullptr && reader_.trained_.of(*stored->tensor).training == Training::in_layers;
+}
+
 std::size_t NodeReader::readers_of_other(std::size_t input) const {
   return reader_.readers_.at(node_.input(static_cast<int>(1 - input)));
 }
@@ -356,7 +364,7 @@ std::optional<Stored> NodeReader::stored(std::size_t input) const {
   if (const auto* file = as<FileTensor>(input)) {
     const auto& decision = reader_.trained_.of(*file->tensor);
     return Stored{file->tensor, nullptr, file->transposed, decision.training == Training::never,
-                  !decision.parameter.empty()};
+                  decision.parameter == file->tensor->name()};
   }
   if (const auto* host = as<Host>(input); host != nullptr && (*host)->real())
     return Stored{nullptr, *host, false, !reader_.weights_.contains(*host)};
@@ -392,6 +400,8 @@ Value NodeReader::value(const Item& item) {
     Constant constant{shape.empty() ? Shape{1} : shape, {}};
     for (std::size_t i = 0; i < (*host)->size(); ++i) constant.values.push_back(static_cast<float>((*host)->at(i)));
     const Value made = add(std::move(constant), {});
+    if (const auto* stored = get<FileTensor>(item); stored != nullptr && reader_.weights_.contains(*host))
+      reader_.draft_.layer(made).values = Stored{stored->tensor};
     return known->second = shape.empty() ? number_of(made) : made;
   }
   const auto* stored = get<FileTensor>(item);

@@ -156,6 +156,7 @@ class NodeReader {
   // A stored tensor or constant as a layer's parameter, which may be frozen; nothing if the input is neither.
   std::optional<Stored> stored(std::size_t input) const;
   bool trained(std::size_t input) const;  // whether it is a stored tensor that is trained anywhere, not only in layers
+  bool trained_in_layers(std::size_t input) const;
 
   // Appends layers. The second is named after its first parameter. Inputs may be numbers; then the output is one if all
   // are.

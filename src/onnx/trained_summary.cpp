@@ -46,7 +46,7 @@ TrainedSummary summarize(const Reader& reader, const OnnxFile& file, const Graph
   for (const onnx::TensorProto& tensor : file.graph().initializer()) {
     if (!is_real(tensor) || changed.contains(&tensor)) continue;
     const std::string reason = reader.reads(tensor) ? reason_of(reader, tensor) : "";
-    const bool number = tensor.dims_size() == 0 && reader.trained().of(tensor).training == Training::in_layers;
+    const bool number = tensor.dims_size() == 0 && reason == TrainedTensors::kConstant;
     if (!reason.empty() && !number) {
       summary.not_trained.push_back(tensor.name());
       by_reason[reason].push_back(tensor.name());

@@ -87,10 +87,12 @@ class ByMarks {
     if (const auto mark = marks_.find(tensor); mark != marks_.end()) return of_mark(tensor, mark->second);
     const auto from = sources_.find(tensor);
     if (from == sources_.end()) return {Training::in_layers, kComputed, ""};
-    const auto parameters = parameters_of(from->second);
-    if (parameters.empty()) return {Training::never, TrainedTensors::kConstant, ""};
+    const auto parameters = marked(from->second, "PARAMETER");
+    if (parameters.empty())
+      return {Training::never, marked(from->second, "BUFFER").empty() ? "" : TrainedTensors::kBuffer, ""};
     const bool one = parameters.size() == 1 && uses_.at(parameters[0]) == 1;
-    if (one && std::ranges::all_of(from->second, [&](const auto& n) { return n == parameters[0] || is_view(n); }))
+    if (one && is_view(tensor) &&
+        std::ranges::all_of(from->second, [&](const auto& n) { return n == parameters[0] || is_view(n); }))
       return {Training::always, "", parameters[0]};
     return {Training::in_layers,
             fmt::format("computed by the exporter from {}: export with optimize=False to train it",
@@ -105,11 +107,10 @@ class ByMarks {
     return {Training::never, TrainedTensors::kBuffer, mark.persistent ? tensor : ""};
   }
 
-  std::vector<std::string> parameters_of(const std::vector<std::string>& from) const {
+  std::vector<std::string> marked(const std::vector<std::string>& names, const char* kind) const {
     std::vector<std::string> all;
-    for (const std::string& name : from)
-      if (const auto mark = marks_.find(name); mark != marks_.end() && mark->second.kind == "PARAMETER")
-        all.push_back(name);
+    for (const std::string& name : names)
+      if (const auto mark = marks_.find(name); mark != marks_.end() && mark->second.kind == kind) all.push_back(name);
     return all;
   }
 
@@ -127,9 +128,12 @@ TrainedTensors::TrainedTensors(const OnnxFile& file) {
   marked_ = by_marks.complete();
   constants_in_layers_ = !marked_;
   for (const onnx::TensorProto& tensor : file.graph().initializer()) {
-    if (!is_real(tensor)) continue;
-    Decision decision =
-        marked_ || by_marks.has(tensor.name()) ? by_marks(tensor.name()) : of_name(tensor, made_up, of_pytorch);
+    const bool by_mark = marked_ || by_marks.has(tensor.name());
+    Decision decision = by_mark ? by_marks(tensor.name()) : of_name(tensor, made_up, of_pytorch);
+    if (!is_real(tensor)) {
+      decision.training = Training::never;
+      if (!by_mark && !of_pytorch) decision.parameter.clear();  // the shape of a reshape, ...
+    }
     if (decision.training == Training::always) constants_in_layers_ = false;
     decisions_.emplace(&tensor, std::move(decision));
   }

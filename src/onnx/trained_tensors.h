@@ -13,7 +13,7 @@ enum class Training {
   never,      // a buffer or a constant
 };
 
-// Decides which stored tensors of real numbers of an ONNX file are trained: those that torch.export marked as
+// Decides which stored tensors of an ONNX file are trained: those that torch.export marked as
 // parameters. Files without marks do not say; then every tensor is trained unless an exporter made up its name. Whole
 // numbers are never trained, and running statistics follow the batches.
 class TrainedTensors {
@@ -24,10 +24,10 @@ class TrainedTensors {
 
   struct Decision {
     Training training;
-    std::string reason;     // why it is not always trained
+    std::string reason;     // why it is not always trained; empty if it was computed from numbers of the code
     std::string parameter;  // its name in PyTorch's state_dict; empty if it is not there
   };
-  // REQUIRES: the file stores the tensor, and it is of real numbers.
+  // REQUIRES: the file stores the tensor.
   const Decision& of(const onnx::TensorProto& tensor) const { return decisions_.at(&tensor); }
 
   // Whether the file has marks: then a parameter that cannot be trained is an error.
