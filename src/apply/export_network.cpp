@@ -4,6 +4,7 @@
 
 #include <deque>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "kernels/base/error.h"
 #include "models/state_dict.h"
@@ -12,6 +13,7 @@
 #include "src/io/atomic_file.h"
 #include "src/io/bytes.h"
 #include "src/io/printable.h"
+#include "src/onnx/other_tensors.h"
 #include "src/onnx/write.h"
 #include "src/weights/safetensors.h"
 
@@ -76,6 +78,15 @@ void export_onnx(const TrainedNetwork& network, const std::filesystem::path& out
       network.checkpoint().data.classes.size());
 }
 
+// The tensors that PyTorch's strict load_state_dict() expects beside the network's.
+std::vector<OtherTensor> other_tensors_of(const TrainedNetwork& network, const std::vector<TensorToStore>& tensors) {
+  const CheckpointHeader& checkpoint = network.checkpoint();
+  if (checkpoint.onnx.empty()) return {};
+  std::set<std::string> known;
+  for (const TensorToStore& tensor : tensors) known.insert(tensor.name);
+  return other_tensors(OnnxFile::parse(checkpoint.onnx, checkpoint.model), known);
+}
+
 void export_weights(const TrainedNetwork& network, const std::filesystem::path& output) {
   const auto steps = static_cast<std::int64_t>(network.checkpoint().run.step);
   std::vector<TensorToStore> tensors;
@@ -89,6 +100,13 @@ void export_weights(const TrainedNetwork& network, const std::filesystem::path& 
     if (tensor.transposed) stored = transposed(stored, tensor.parameter_shape);
     tensors.push_back({tensor.name, tensor.shape, std::span<const float>(stored)});
   }
+  const auto others = other_tensors_of(network, tensors);
+  for (const OtherTensor& other : others)
+    std::visit(
+        [&](const auto& elements) {
+          tensors.push_back({other.name, other.shape, std::span(elements)});
+        },
+        other.elements);
   const std::uint64_t bytes = write_safetensors(output, tensors, metadata(network));
   fmt::print("{}, {} tensors of PyTorch's state_dict, {}\n", headline(network, output), tensors.size(),
              format_bytes(bytes));

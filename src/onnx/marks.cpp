@@ -55,6 +55,10 @@ void copy_marks(const onnx::GraphProto& from, onnx::GraphProto& to) {
   set_only_property(to, PropertyField::graph, kSignature, property(from, PropertyField::graph, kSignature));
 }
 
+void mark_buffer(onnx::ValueInfoProto& tensor) {
+  set_only_property(tensor, PropertyField::value, kKind, "BUFFER");
+}
+
 std::vector<std::string> python_list(const std::string& text) {
   std::vector<std::string> all;
   for (std::size_t at = 0; (at = text.find('\'', at)) != std::string::npos;) {

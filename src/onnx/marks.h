@@ -25,6 +25,9 @@ std::map<std::string, std::vector<std::string>> sources(const onnx::GraphProto& 
 // Copies everything that marks() and sources() read.
 void copy_marks(const onnx::GraphProto& from, onnx::GraphProto& to);
 
+// Marks a tensor as a buffer.
+void mark_buffer(onnx::ValueInfoProto& tensor);
+
 // Returns the elements of a list of strings as Python writes it: "['', 'features', 'conv2d']".
 std::vector<std::string> python_list(const std::string& text);
 

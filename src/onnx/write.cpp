@@ -2,6 +2,7 @@
 
 #include <onnx/onnx_pb.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <limits>
@@ -13,6 +14,7 @@
 #include "kernels/average_windows.h"
 #include "kernels/base/error.h"
 #include "src/io/bytes.h"
+#include "src/onnx/marks.h"
 
 namespace annulus {
 namespace {
@@ -620,11 +622,27 @@ class Translation {
 
   // Stores the node's parameter of the declared shape as one of another.
   std::string initializer(const std::string& parameter, const Shape& declared, const Shape& shape) {
+    const auto is_among = [&](const std::vector<std::string>& names) {
+      return std::ranges::find(names, parameter) != names.end();
+    };
     const std::string called = parameter_name(*node_, parameter);
+    const std::span<const float> values = values_(called, declared);
+    if (is_among(node_->constants)) return constant(value_names_.parameter(called), shape, values);
     onnx::TensorProto& stored = *to_.add_initializer();
-    stored = tensor(onnx::TensorProto::FLOAT, shape, std::as_bytes(values_(called, declared)));
+    stored = tensor(onnx::TensorProto::FLOAT, shape, std::as_bytes(values));
     stored.set_name(value_names_.parameter(called));
+    if (is_among(node_->frozen)) add_buffer_mark(stored.name(), shape);
     return stored.name();
+  }
+
+  void add_buffer_mark(const std::string& tensor, const Shape& shape) {
+    onnx::ValueInfoProto& value = *to_.add_value_info();
+    value.set_name(tensor);
+    onnx::TypeProto::Tensor& type = *value.mutable_type()->mutable_tensor_type();
+    type.set_elem_type(onnx::TensorProto::FLOAT);
+    for (const std::size_t extent : shape)
+      type.mutable_shape()->add_dim()->set_dim_value(static_cast<std::int64_t>(extent));
+    mark_buffer(value);
   }
 
   // Constants are nodes, so that readers can distinguish them from parameters.

@@ -85,7 +85,7 @@ struct Comparison {
   std::optional<std::size_t> other_classes;  // if the heads differ, the number of the file's
 };
 
-Comparison compare(const NamedTensors& tensors, const Graph& graph) {
+Comparison compare(const NamedTensors& tensors, const std::set<std::string>& others, const Graph& graph) {
   const Node& head = graph.nodes()[head_of(graph)];
   const auto of_head = [&](const std::string& name) {
     return std::ranges::any_of(graph.parameters(head),
@@ -108,7 +108,7 @@ Comparison compare(const NamedTensors& tensors, const Graph& graph) {
           fmt::format("{} {} instead of {}", tensor.name, to_string(entry.mapped()), to_string(tensor.shape)));
   }
   for (const auto& [name, shape] : rest)
-    if (!is_ignored(name)) found.unexpected.push_back(name);
+    if (!is_ignored(name) && !others.contains(name)) found.unexpected.push_back(name);
   return found;
 }
 
@@ -123,8 +123,8 @@ void expect_fit(const NamedTensors& tensors, const Comparison& found) {
          printable(fmt::format("{}", fmt::join(texts, "; "))));
 }
 
-std::vector<std::string> load(const NamedTensors& tensors, Model& model) {
-  const Comparison found = compare(tensors, model.graph());
+std::vector<std::string> load(const NamedTensors& tensors, const std::set<std::string>& others, Model& model) {
+  const Comparison found = compare(tensors, others, model.graph());
   expect_fit(tensors, found);
   const Parameters& parameters = model.parameters();
   for (const StateTensor& tensor : state_dict(model.graph())) {
@@ -145,10 +145,11 @@ std::vector<std::string> load(const NamedTensors& tensors, Model& model) {
 
 }  // namespace
 
-std::vector<std::string> load_initial_weights(const World& world, const std::filesystem::path& file, Model& model) {
+std::vector<std::string> load_initial_weights(const World& world, const std::filesystem::path& file,
+                                              const std::set<std::string>& others, Model& model) {
   std::vector<std::string> lines;
   if (world.root())
-    lines = load(file.extension() == ".safetensors" ? open_safetensors(file) : open_checkpoint(file), model);
+    lines = load(file.extension() == ".safetensors" ? open_safetensors(file) : open_checkpoint(file), others, model);
   broadcast_weights(world, model);
   return lines;
 }

@@ -4,7 +4,9 @@
 #include <utility>
 
 #include "kernels/base/error.h"
+#include "models/freeze.h"
 #include "src/onnx/network_file.h"
+#include "src/onnx/other_tensors.h"
 #include "src/onnx/read.h"
 
 namespace annulus {
@@ -12,12 +14,16 @@ namespace {
 
 NetworkSource read_source(const TrainOptions& options, const Task& task, const CheckpointFolder& checkpoints) {
   if (options.resume && !std::filesystem::exists(options.model))
-    if (auto stored = checkpoints.newest()) return {stored->file.header().onnx, {}, {}};
+    if (auto stored = checkpoints.newest()) return {stored->file.header().onnx, {}, {}, {}, {}};
   OnnxFile file = OnnxFile::read(options.model);
   file.set_pixels(parse_pixels(options.pixels));
   ImportedNetwork network = read_network(file, task);
   network.notes.insert(network.notes.begin(), network.trained.text());
-  return {without_parameters(file, network), std::move(network.values), std::move(network.notes)};
+  const auto frozen = frozen_names(network.graph);
+  std::set<std::string> buffers(frozen.begin(), frozen.end()), others;
+  for (const OtherTensor& tensor : other_tensors(file, {})) others.insert(tensor.name);
+  return {without_parameters(file, network), std::move(buffers), std::move(others), std::move(network.values),
+          std::move(network.notes)};
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,8 @@ struct NetworkSource {
   std::string onnx;  // the file without the values of the network's parameters; empty for a network of the zoo
 
   // On rank 0, unless the run resumes without the file:
+  std::set<std::string> buffers;                      // the network's parameters that always have the file's values
+  std::set<std::string> others;                       // PyTorch's tensors that are not the network's parameters
   std::map<std::string, std::vector<float>> weights;  // by the parameters' names
   std::vector<std::string> notes;                     // for the user
 };

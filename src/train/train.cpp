@@ -208,9 +208,15 @@ bool is_tested(const TrainingInputs& inputs) {
 std::vector<std::string> initial_weights(const TrainingInputs& inputs, Model& model) {
   const std::string& weights = inputs.options.weights;
   std::vector<std::string> lines = inputs.network.notes;
+  if (weights != "auto" && !inputs.network.onnx.empty()) {
+    std::map<std::string, std::vector<float>> buffers;
+    for (const std::string& name : inputs.network.buffers) buffers[name] = inputs.network.weights.at(name);
+    set_initial_weights(inputs.replicas(), buffers, model);
+  }
   if (weights == "random") return lines;
   if (weights != "auto") {
-    std::ranges::move(load_initial_weights(inputs.replicas(), weights, model), std::back_inserter(lines));
+    std::ranges::move(load_initial_weights(inputs.replicas(), weights, inputs.network.others, model),
+                      std::back_inserter(lines));
   } else if (!inputs.network.onnx.empty()) {
     set_initial_weights(inputs.replicas(), inputs.network.weights, model);
     lines.push_back("initial weights from " + inputs.options.model);

@@ -6,6 +6,7 @@ import onnx
 from onnx import TensorProto, helper as make, numpy_helper
 
 import helper
+import weights_test
 
 
 def network(nodes, tensors, classes=10, size=12, batch="batch", outputs=("logits",), image=None):
@@ -34,6 +35,14 @@ def small(seed=1, **options):
              make.make_node("Flatten", ["pooled"], ["flat"], "flatten"),
              make.make_node("Gemm", ["flat", "head.weight", "head.bias"], ["logits"], "gemm", transB=1)]
     return network(nodes, tensors, **options), tensors
+
+
+def mark(model, tensor, kind):
+    """As torch.export does, in a field that Debian's onnx does not know."""
+    entry = onnx.StringStringEntryProto(key="pkg.torch.export.graph_signature.InputSpec.kind", value=kind)
+    content = entry.SerializeToString()
+    value = make.make_tensor_value_info(tensor, TensorProto.FLOAT, None)
+    model.graph.value_info.add().ParseFromString(value.SerializeToString() + bytes([4 << 3 | 2, len(content)]) + content)
 
 
 class NetworkFile(helper.ProgramTest):
@@ -106,6 +115,28 @@ class NetworkFile(helper.ProgramTest):
         written = next(node for node in onnx.load(str(exported)).graph.node if node.op_type == "BatchNormalization")
         self.assertEqual({a.name: a.f for a in written.attribute}["momentum"], 1)
 
+    def test_buffers_keep_their_values_and_names(self):
+        model, tensors = small()
+        model.producer_name = "pytorch"
+        mark(model, "body.0.weight", "BUFFER")
+        for name, values in (("table", np.arange(6)), ("unused", np.ones((2, 3), np.float32))):
+            model.graph.initializer.append(numpy_helper.from_array(values, name))
+        out, file = self.folder / "run", self.save(model)
+        result = self.succeed("models", "--check", file)
+        line = "trained: 4 tensors; not trained: 1 (body.0.weight); the output does not depend on 1 (unused)"
+        self.assertIn(line, result.out)
+        for given in ("auto", "random"):
+            result = self.succeed(*self.training(out / given, file, data=self.images, lr=0.5, max_steps=2, weights=given))
+            self.assertIn(line, result.out)
+            weights = self.folder / f"{given}.safetensors"
+            self.succeed("export", weights, "--checkpoint", out / given)
+            _, found = weights_test.read_safetensors(weights)
+            self.assertEqual(set(found), {*tensors, "table", "unused"})
+            np.testing.assert_array_equal(found["body.0.weight"], tensors["body.0.weight"])
+            np.testing.assert_array_equal(found["table"], np.arange(6))
+            self.assertTrue((found["head.bias"] != tensors["head.bias"]).any())
+        self.train(self.folder / "again", model=file, data=self.images, max_steps=1, weights=weights)
+
     def test_layers_may_have_the_names_of_exported_inputs_and_outputs(self):
         model, _ = small()
         names = {"body.0.weight": "images.weight", "body.0.bias": "images.bias", "head.weight": "logits.weight",
@@ -142,6 +173,7 @@ class NetworkFile(helper.ProgramTest):
         found = json.loads(out.read_text())["models"]
         self.assertEqual(found["problems"], [])
         self.assertEqual(found["notes"], ["its output other is dropped: only the first is trained"])
+        self.assertEqual((found["trained_tensors"], found["not_trained"], found["unused"]), (5, [], []))
         self.assertEqual(found["parameters"], sum(values.size for values in tensors.values()))
         model.graph.node[1].op_type = "Sinh"
         result = helper.run("models", "--check", self.save(model), "--json", out, "--overwrite")

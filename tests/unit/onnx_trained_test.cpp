@@ -8,6 +8,7 @@
 #include "models/freeze.h"
 #include "models/state_dict.h"
 #include "src/onnx/properties.h"
+#include "src/onnx/write.h"
 #include "tests/unit/onnx_model.h"
 
 namespace annulus {
@@ -62,6 +63,15 @@ ImportedNetwork read(const Model& model) {
   CHECK(frozen_names(again.graph) == frozen_names(network.graph));
   CHECK(again.trained.text() == network.trained.text());
   return network;
+}
+
+// The network after it was exported.
+ImportedNetwork exported(const ImportedNetwork& network) {
+  const auto values = [&](const std::string& name, const Shape&) -> std::span<const float> {
+    return network.values.at(name);
+  };
+  const OnnxFile file = OnnxFile::parse(to_onnx("net", network.graph, values, {}), "exported");
+  return read_network(file, exported_task(file));
 }
 
 using Set = std::set<std::string>;
@@ -148,6 +158,8 @@ TEST_CASE("Buffers are not trained, wherever they are used, and keep their names
   CHECK(network.trained.trained == static_cast<std::size_t>(model.graph().initializer_size()) - 1);
   CHECK(network.trained.not_trained == Names{name});
   CHECK(network.notes.empty());
+  CHECK(trained(exported(network).graph) == trained(network.graph));
+  CHECK(frozen_names(exported(network).graph) == Names{name});
 }
 
 TEST_CASE("Buffers in arithmetic and behind views are constants", "[onnx_trained]") {
@@ -182,6 +194,24 @@ TEST_CASE("Parameters keep their names in layers", "[onnx_trained]") {
   const Set all{"conv.weight", "mid.k", "mid.b.bias", "gamma", "beta", "head.weight"};
   CHECK(state(network.graph) == all);
   CHECK(network.values.at("mid.b.bias") == std::vector<float>{0, 1, 2, 3});
+}
+
+TEST_CASE("Group normalization is trained though the older exporter reshaped the scale and the shift",
+          "[onnx_trained]") {
+  Model model = convolved();
+  model.tensor<float>("onnx::ones", {2}, {1, 1}).tensor<float>("onnx::zeros", {2}, {0, 0});
+  model.tensor<std::int64_t>("to", {3}, {0, 2, -1}).tensor<std::int64_t>("back", {4}, {-1, 4, 4, 4});
+  const bool fresh = GENERATE(true, false);
+  model.tensor<float>("onnx::Mul_7", {4, 1, 1}, fresh ? std::vector<float>(4, 1) : std::vector<float>{1, 2, 3, 4});
+  model.tensor<float>("onnx::Add_8", {4, 1, 1}, fresh ? std::vector<float>(4, 0) : std::vector<float>{1, 2, 3, 4});
+  model.node("Reshape", {"c", "to"}, {"groups"})
+      .node("InstanceNormalization", {"groups", "onnx::ones", "onnx::zeros"}, {"norm"});
+  model.node("Reshape", {"norm", "back"}, {"images"}).node("Mul", {"images", "onnx::Mul_7"}, {"scaled"});
+  model.node("Add", {"scaled", "onnx::Add_8"}, {"a"});
+  model.graph().mutable_node(model.graph().node_size() - 1)->set_name("/body/body.norm/Add");
+  const ImportedNetwork network = read(model.classify("a", 4));
+  CHECK(trained(network.graph) == Set{"conv.weight", "body.norm.weight", "body.norm.bias", "head.weight"});
+  CHECK(network.values.at("body.norm.weight") == (fresh ? std::vector<float>(4, 1) : std::vector<float>{1, 2, 3, 4}));
 }
 
 TEST_CASE("Matrices of features and units keep their order in the state_dict", "[onnx_trained]") {
@@ -231,6 +261,8 @@ TEST_CASE("Batch normalization without a scale and a shift has none that are tra
   CHECK(state(network.graph) ==
         Set{"conv.weight", "head.weight", "mid.running_mean", "mid.running_var", "mid.num_batches_tracked"});
   CHECK(network.values.at("mid.running_var") == std::vector<float>{0, 1, 2, 3});
+  CHECK(trained(exported(network).graph) == trained(network.graph));
+  CHECK(state(exported(network).graph) == state(network.graph));
 }
 
 TEST_CASE("What a file's optimizer computed from a parameter is trained if it has the same elements",
@@ -241,26 +273,30 @@ TEST_CASE("What a file's optimizer computed from a parameter is trained if it ha
     set_only_property(value, PropertyField::value, "pkg.onnxscript.optimizer.folded_from", from);
   };
   Model model = convolved();
-  model.parameter("f", {4, 1, 1}).node("Mul", {"c", "f"}, {"a"}).classify("a", 4);
+  model.parameter("val_9", {4, 1, 1})
+      .parameter("exp", {})
+      .node("Mul", {"c", "val_9"}, {"b"})
+      .node("Mul", {"b", "exp"}, {"a"})
+      .classify("a", 4);
   mark(model, "conv.weight", "PARAMETER");
   mark(model, "head.weight", "PARAMETER");
   set_only_property(model.graph(), PropertyField::graph, "pkg.torch.export.ExportedProgram.graph_signature",
                     "\n# inputs\np_gamma: PARAMETER target='mid.gamma'\nb_k: BUFFER target='mid.k' persistent=True\n");
   SECTION("a view") {
-    fold(model, "f", "['mid.gamma', 'val_3', 'unsqueeze_1']");
+    fold(model, "val_9", "['mid.gamma', 'val_3', 'unsqueeze_1']");
     const ImportedNetwork network = read(model);
     CHECK(trained(network.graph) == Set{"conv.weight", "head.weight", "mid.gamma"});
   }
   SECTION("a function") {
-    fold(model, "f", "['mid.gamma', 'exp', 'view']");
+    fold(model, "val_9", "['mid.k', 'view']");
+    fold(model, "exp", "['mid.gamma']");
     const ImportedNetwork network = read(model);
-    CHECK(network.trained.not_trained == Names{"f"});
-    CHECK(network.notes ==
-          Names{"f is not trained: computed by the exporter from mid.gamma: export with optimize=False "
-                "to train it"});
+    CHECK(network.trained.not_trained == Names{"val_9", "exp"});
+    CHECK(network.notes.back() ==
+          "exp is not trained: computed by the exporter from mid.gamma: export with optimize=False to train it");
   }
   SECTION("of a buffer") {
-    fold(model, "f", "['mid.k', 'view']");
+    fold(model, "val_9", "['mid.k', 'view']");
     CHECK(trained(read(model).graph) == Set{"conv.weight", "head.weight"});
   }
 }

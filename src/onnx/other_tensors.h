@@ -1,0 +1,24 @@
+#pragma once
+
+#include <set>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "kernels/base/tensor.h"
+#include "src/onnx/file.h"
+
+namespace annulus {
+
+// A tensor of PyTorch's state_dict that is no parameter of the network: a buffer that the graph has as a constant, or a
+// parameter that does not reach the output. Elements are row-major.
+struct OtherTensor {
+  std::string name;
+  Shape shape;
+  std::variant<std::vector<float>, std::vector<std::int64_t>> elements;
+};
+
+// Returns those that a file has the values of. `known`: names of the network's own tensors.
+std::vector<OtherTensor> other_tensors(const OnnxFile& file, const std::set<std::string>& known);
+
+}  // namespace annulus
