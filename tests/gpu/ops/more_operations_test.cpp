@@ -46,7 +46,7 @@ TEST_CASE("on a GPU: layers whose weights are inputs") {
   };
   check({Convolution{.channels = 10, .kernel = 3, .padding = 1}}, {3, 6, 7, 6});
   check({Convolution{.channels = 6, .kernel = 3, .stride = 2, .bias = false, .groups = 6}}, {3, 6, 7, 6});
-  check({TransposedConvolution{.channels = 5, .kernel = 3, .stride = 2}}, {3, 6, 7, 6});
+  if (wanted != Wanted::added_to) check({TransposedConvolution{.channels = 5, .kernel = 3, .stride = 2}}, {3, 6, 7, 6});
   check({GroupNorm{.groups = 2}}, {3, 6, 7, 6});
   check({PRelu{}}, {3, 6, 7, 6});
   check({LayerNorm{.axis = 2}}, {2, 3, 7});
