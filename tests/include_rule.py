@@ -62,6 +62,8 @@ FOLDERS = ("kernels", "collectives", "models", "src", "tests")  # tests/ may inc
 VENDOR = re.compile(r"^(dnnl|oneapi/dnnl|cuda|cudnn|cublas|nccl|nv)", re.IGNORECASE)
 HDF5 = re.compile(r"^(hdf5|H5)")
 
+JSON_PARSER = re.compile(r"json::(parse|accept|sax_parse|from_\w+)\(")
+
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 
 
@@ -104,6 +106,8 @@ def check(root):
                 continue
             relative = path.relative_to(root)
             for number, line in enumerate(path.read_text().splitlines(), 1):
+                if JSON_PARSER.search(line) and folder == "src" and relative.as_posix() != "src/io/json.cpp":
+                    breaks.append(f"{relative}:{number}: only src/io/json.cpp calls JSON's parser, which has no limit of depth")
                 match = INCLUDE.match(line)
                 if not match:
                     continue

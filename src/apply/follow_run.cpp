@@ -15,6 +15,7 @@
 #include "kernels/base/error.h"
 #include "src/checkpoint/checkpoint_folder.h"
 #include "src/io/folder_claim.h"
+#include "src/io/json.h"
 #include "src/io/printable.h"
 #include "src/job/consistency.h"
 #include "src/metrics/growing_file.h"
@@ -52,7 +53,7 @@ class Lines {
     std::ifstream stream(options.json);
     std::uint64_t whole = 0;
     for (std::string line; !options.overwrite && std::getline(stream, line) && !stream.eof(); whole += line.size() + 1)
-      take(nlohmann::json::parse(line, nullptr, false));
+      take(try_parse_json(line));
     file_.cut(whole);
   }
 

@@ -25,6 +25,7 @@
 #include "src/import/split_folders.h"
 #include "src/io/atomic_file.h"
 #include "src/io/hash.h"
+#include "src/io/json.h"
 #include "src/io/printable.h"
 #include "src/io/progress.h"
 #include "src/io/terminal.h"
@@ -224,7 +225,7 @@ class Report {
       written_ += lines.size();
     }
     std::istringstream stream(lines);
-    for (std::string line; std::getline(stream, line); ++count_) add(nlohmann::json::parse(line));
+    for (std::string line; std::getline(stream, line); ++count_) add(parse_json(line));
     meter_.show_samples("predicting", count_, images_);
   }
 

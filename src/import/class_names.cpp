@@ -7,6 +7,7 @@
 #include "kernels/base/error.h"
 #include "src/import/run_jobs.h"
 #include "src/io/atomic_file.h"
+#include "src/io/json.h"
 
 namespace annulus {
 namespace {
@@ -46,7 +47,7 @@ std::vector<std::string> all_names(const ImportJob& job, const std::filesystem::
   for (std::size_t piece = 0; piece < training(job).pieces.size(); ++piece) {
     const std::filesystem::path file = names_file(job, parts, piece);
     std::ifstream stream(file);
-    const auto names = nlohmann::json::parse(stream, nullptr, false);
+    const auto names = try_parse_json(stream);
     if (!names.is_array()) fail("{}: missing or damaged; delete the folder it is in and import again", file.string());
     for (const nlohmann::json& name : names) all.insert(name.get<std::string>());
   }
@@ -64,6 +65,9 @@ bool find_classes(const World& world, ImportJob& job, const std::filesystem::pat
   if (!done) return false;
   world.all_or_none([&] {
     job.plan.classes = all_names(job, parts);
+    if (job.plan.classes.size() == 1)
+      fail("{}: has no labels: all images are in one folder, '{}', and KEY.cls is missing beside KEY.jpg (WebDataset)",
+           job.source.string(), job.plan.classes.front());
     expect_names_to_fit(job);
   });
   return true;

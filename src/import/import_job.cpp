@@ -7,6 +7,7 @@
 #include "kernels/base/error.h"
 #include "src/import/documents.h"
 #include "src/io/atomic_file.h"
+#include "src/io/json.h"
 
 namespace annulus {
 namespace {
@@ -14,7 +15,7 @@ namespace {
 constexpr const char* kJobFile = "job.json";
 // After kDifferentSource in the order of names, because a tokenizer may be trained on the source.
 constexpr const char* kDifferentTokenizer = "tokenizer";
-constexpr int kVersion = 5;  // of the parts' format
+constexpr int kVersion = 6;  // of the parts' format
 
 using nlohmann::json;
 
@@ -78,7 +79,7 @@ json read_json(const std::filesystem::path& parts) {
     fail("{}: cannot open; the data file's folder must be the same for all ranks, on all hosts",
          (parts / kJobFile).string());
   }
-  return json::parse(stream);
+  return parse_json(stream);
 }
 
 [[noreturn]] void fail_as_damaged(const std::filesystem::path& parts) {

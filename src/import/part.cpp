@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "kernels/base/error.h"
+#include "src/io/json.h"
 
 namespace annulus {
 namespace {
@@ -75,7 +76,7 @@ bool part_exists(const std::filesystem::path& part) {
 
 PartIndex read_part_index(const std::filesystem::path& part) try {
   std::ifstream stream(index_file(part));
-  PartIndex index = index_from(nlohmann::json::parse(stream));
+  PartIndex index = index_from(parse_json(stream));
   if (index.labels.size() != index.sizes.size()) fail("{}: damaged", index_file(part).string());
   return index;
 } catch (const nlohmann::json::exception& error) {

@@ -12,6 +12,7 @@
 #include "kernels/base/error.h"
 #include "src/io/file_io.h"
 #include "src/io/hdf5.h"
+#include "src/io/json.h"
 
 namespace annulus {
 namespace {
@@ -50,7 +51,7 @@ nlohmann::json first_line(const fs::path& file) {
   std::ifstream stream(file, std::ios::binary);
   std::string line;
   std::getline(stream, line);
-  return nlohmann::json::parse(line, nullptr, false);
+  return try_parse_json(line);
 }
 
 bool are_predictions(const fs::path& file) {
@@ -67,7 +68,7 @@ bool lists_skipped(const fs::path& file) {
 
 bool is_report(const fs::path& file, FileKind kind) {
   std::ifstream stream(file, std::ios::binary);
-  const nlohmann::json json = nlohmann::json::parse(stream, nullptr, false);
+  const nlohmann::json json = try_parse_json(stream);
   return json.is_object() && json.value("kind", nlohmann::json()) == name(kind);
 }
 

@@ -2,11 +2,13 @@
 
 #include <nlohmann/json.hpp>
 
+#include "src/io/json.h"
+
 namespace annulus {
 namespace {
 
 std::optional<std::uint64_t> step_of_line(std::string_view line) {
-  const auto json = nlohmann::json::parse(line, nullptr, false);
+  const auto json = try_parse_json(line);
   if (!json.is_object() || !json.contains("step") || !json["step"].is_number_unsigned()) return {};
   return json["step"].get<std::uint64_t>();
 }

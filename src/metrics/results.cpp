@@ -8,6 +8,7 @@
 #include "kernels/base/error.h"
 #include "src/io/atomic_file.h"
 #include "src/io/file_io.h"
+#include "src/io/json.h"
 #include "src/io/printable.h"
 #include "src/io/terminal.h"
 #include "src/io/version.h"
@@ -271,7 +272,7 @@ std::string summary(const RunResult& r) {
 void read_earlier_results(const std::filesystem::path& file, std::uint64_t epoch, std::uint64_t step,
                           RunResult& result) {
   std::ifstream stream(file);
-  const auto earlier = nlohmann::json::parse(stream, nullptr, false);
+  const auto earlier = try_parse_json(stream);
   if (!earlier.is_object()) return;
   const auto take = [&](const char* list, const char* number, std::uint64_t last, auto& results) {
     for (const auto& entry : earlier.value(list, nlohmann::json::array()))
@@ -286,7 +287,7 @@ void read_earlier_results(const std::filesystem::path& file, std::uint64_t epoch
 nlohmann::json read_json(const std::filesystem::path& file) {
   std::vector<std::uint8_t> bytes;
   read_file(file, kMostJsonBytes, bytes);
-  nlohmann::json json = nlohmann::json::parse(bytes, nullptr, false);
+  nlohmann::json json = try_parse_json({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
   if (!json.is_object()) fail("{} is not a JSON object, or is damaged", file.string());
   return json;
 }

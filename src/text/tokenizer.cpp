@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "kernels/base/error.h"
+#include "src/io/json.h"
 
 namespace annulus {
 namespace {
@@ -145,7 +146,7 @@ Vocabulary read_vocabulary(const std::filesystem::path& file) try {
   constexpr const char* kEndOfText = "<|endoftext|>";
   std::ifstream stream(file);
   if (!stream) fail("{}: cannot open", file.string());
-  const nlohmann::json json = nlohmann::json::parse(stream);
+  const nlohmann::json json = parse_json(stream);
   Vocabulary found;
   for (const auto& [text, number] : json.get<std::unordered_map<std::string, std::int32_t>>()) {
     if (text == kEndOfText) {
@@ -255,7 +256,7 @@ std::string Tokenizer::serialized() const {
 }
 
 Tokenizer Tokenizer::parse(const std::string& serialized) try {
-  const nlohmann::json json = nlohmann::json::parse(serialized);
+  const nlohmann::json json = parse_json(serialized);
   const auto numbers = json.at("merges").get<std::vector<std::int32_t>>();
   std::vector<Merge> merges;
   if (numbers.size() % 3 != 0) fail("a tokenizer's merges must be triples");

@@ -9,6 +9,7 @@
 #include "kernels/base/error.h"
 #include "src/io/atomic_file.h"
 #include "src/io/folder_claim.h"
+#include "src/io/json.h"
 
 namespace annulus {
 namespace {
@@ -32,7 +33,7 @@ void write(const std::filesystem::path& file, const nlohmann::json& json) {
 std::optional<nlohmann::json> take(const std::filesystem::path& file) {
   std::ifstream stream(file);
   if (!stream) return {};
-  nlohmann::json json = nlohmann::json::parse(stream, nullptr, false);
+  nlohmann::json json = try_parse_json(stream);
   std::filesystem::remove(file);
   return json.is_object() ? std::optional(json) : std::nullopt;
 }

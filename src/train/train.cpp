@@ -18,6 +18,7 @@
 #include "src/checkpoint/restore.h"
 #include "src/io/atomic_file.h"
 #include "src/io/folder_claim.h"
+#include "src/io/json.h"
 #include "src/io/printable.h"
 #include "src/job/consistency.h"
 #include "src/job/signals.h"
@@ -166,7 +167,7 @@ void report_resumption(const TrainingInputs& inputs, const Resumption& resumptio
 // Returns the last results.json; no object if it cannot be read.
 nlohmann::json results_of(const TrainOptions& options) {
   std::ifstream stream(options.out / "results.json");
-  return nlohmann::json::parse(stream, nullptr, false);
+  return try_parse_json(stream);
 }
 
 // The run was complete before it was resumed: its results do not change. On rank 0.

@@ -13,6 +13,7 @@
 #include "src/io/atomic_file.h"
 #include "src/io/checked_product.h"
 #include "src/io/file_io.h"
+#include "src/io/json.h"
 #include "src/io/printable.h"
 
 namespace annulus {
@@ -84,7 +85,11 @@ nlohmann::json parse_header(const std::string& text, const fs::path& file) {
       duplicate = parsed.get<std::string>();
     return true;
   };
-  nlohmann::json header = nlohmann::json::parse(text, check, false);
+  nlohmann::json header;
+  try {
+    header = parse_json(text, check);
+  } catch (const nlohmann::json::exception&) {  // its message may quote much of the text
+  }
   if (!header.is_object()) fail("{}: not a safetensors file: its header is not a JSON object", file.string());
   if (duplicate) fail("{}: its header has '{}' twice", file.string(), printable(*duplicate));
   return header;
