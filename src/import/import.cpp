@@ -102,6 +102,7 @@ void prepare(const ImportOptions& options, const FolderClaim& claim, const Log& 
            difference);
     }
     write_job(job, parts);
+    if (!job.plan.note.empty()) log(job.plan.note);
   } catch (const std::exception&) {
     if (claim.is_new()) claim.remove();
     throw;
@@ -177,6 +178,7 @@ void list_skipped(const ImportOptions& options, const std::vector<SkippedSample>
 void expect_samples(const ImportOptions& options, const ImportJob& job, const Collection& collection) {
   for (const Collection::Split& split : collection.splits) {
     if (!split.sizes.empty()) continue;
+    if (split.skipped == 0) fail("{}: has no {} {}", options.source.string(), split.name, job.plan.samples());
     fail("{}: none of the {} {} is usable ({} skipped: see {})", options.source.string(), split.name,
          job.plan.samples(), split.skipped, skipped_file(options).string());
   }

@@ -9,6 +9,7 @@ namespace annulus {
 namespace {
 
 constexpr std::size_t kPieceSamples = 4096;
+constexpr const char* kOneHot = "one-hot";  // the variant of a plan whose labels are one class, stored as N x classes
 
 struct NpyFiles {
   std::filesystem::path images, labels;
@@ -38,6 +39,50 @@ std::size_t width_of(const NpyFile& labels) {
   return labels.shape().size() == 2 ? labels.shape()[1] : 1;
 }
 
+// The labels of samples that are not one class.
+std::vector<float> read_targets(const NpyFile& labels, const Range& samples) {
+  const std::size_t width = width_of(labels);
+  const Range elements{samples.begin * width, samples.end * width};
+  if (labels.holds_floats()) return labels.read_floats(elements);
+  std::vector<float> targets;
+  for (const std::int64_t value : labels.read_integers(elements)) targets.push_back(static_cast<float>(value));
+  return targets;
+}
+
+// Whether each label has a single 1, for one of two classes or more, and zeros.
+bool is_one_hot(const NpyFile& labels) {
+  const std::size_t width = width_of(labels), count = labels.shape()[0];
+  if (labels.shape().size() != 2 || width < 2) return false;
+  const std::size_t rows = std::max<std::size_t>(kPieceSamples * 16 / width, 1);
+  for (std::size_t begin = 0; begin < count; begin += rows) {
+    const std::vector<float> values = read_targets(labels, {begin, std::min(begin + rows, count)});
+    for (std::size_t row = 0; row < values.size(); row += width) {
+      const auto label = std::span(values).subspan(row, width);
+      const auto ones = std::ranges::count(label, 1.0f), zeros = std::ranges::count(label, 0.0f);
+      if (ones != 1 || zeros + 1 != std::ssize(label)) return false;
+    }
+  }
+  return true;
+}
+
+// Labels that are one-hot in all splits are read as one class each.
+void read_one_hot_as_classes(const SourceFolders& folders, SourcePlan& plan) {
+  for (const SourceSplit& split : plan.splits)
+    if (!is_one_hot(NpyFile(npy_files(folders.source, split.name).labels))) return;
+  plan.labels = LabelKind::one_class;
+  plan.variant = kOneHot;
+  plan.note = fmt::format("{}: the labels are one-hot: read as one of {} classes for each image",
+                          folders.source.string(), plan.classes.size());
+}
+
+// The class of each one-hot label.
+std::vector<std::int64_t> classes_in(std::span<const float> targets, std::size_t width) {
+  std::vector<std::int64_t> classes;
+  for (std::size_t row = 0; row < targets.size(); row += width)
+    classes.push_back(std::ranges::max_element(targets.subspan(row, width)) - (targets.begin() + row));
+  return classes;
+}
+
 // Sets the kind of the labels, and the names of their numbers. Throws Error if those of another split differ.
 void plan_labels(const NpyFiles& files, bool first, SourcePlan& plan) {
   const NpyFile labels(files.labels);
@@ -51,16 +96,6 @@ void plan_labels(const NpyFiles& files, bool first, SourcePlan& plan) {
   plan.labels = kind;
   plan.classes.clear();
   for (std::size_t i = 0; i < names; ++i) plan.classes.push_back(std::to_string(i));
-}
-
-// The labels of samples that are not one class.
-std::vector<float> read_targets(const NpyFile& labels, const Range& samples) {
-  const std::size_t width = width_of(labels);
-  const Range elements{samples.begin * width, samples.end * width};
-  if (labels.holds_floats()) return labels.read_floats(elements);
-  std::vector<float> targets;
-  for (const std::int64_t value : labels.read_integers(elements)) targets.push_back(static_cast<float>(value));
-  return targets;
 }
 
 // Why a label cannot be used; else empty.
@@ -104,6 +139,7 @@ SourcePlan plan_npy(const SourceFolders& folders) {
     plan.pixels = pixels;
     files.insert(files.end(), {of_split.images, of_split.labels});
   }
+  if (plan.labels != LabelKind::one_class) read_one_hot_as_classes(folders, plan);
   plan.fingerprint = fingerprint_of(files);
   return plan;
 }
@@ -117,7 +153,9 @@ void read_npy_piece(const SourceFolders& folders, const SourcePlan& plan, const 
   const NpyFile labels(files.labels);
   std::vector<std::int64_t> classes(range.size());
   std::vector<float> targets;
-  if (plan.labels == LabelKind::one_class)
+  if (plan.variant == kOneHot)
+    classes = classes_in(read_targets(labels, range), width_of(labels));
+  else if (plan.labels == LabelKind::one_class)
     classes = labels.read_integers(range);
   else
     targets = read_targets(labels, range);

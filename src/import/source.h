@@ -50,6 +50,7 @@ struct SourcePlan {
   std::string variant;               // defined by the format
   bool shuffle = false;              // whether training samples may be sorted by class
   std::string fingerprint;           // changes when the source does
+  std::string note{};                // for the user
   LabelKind labels = LabelKind::one_class;  // of another kind: `classes` has a name for each number of a label
 
   bool is_text() const { return labels == LabelKind::tokens; }

@@ -1,13 +1,14 @@
 #include <algorithm>
 #include <cctype>
-#include <charconv>
 #include <iterator>
+#include <map>
 #include <set>
 
 #include "kernels/base/error.h"
 #include "src/import/archive.h"
 #include "src/import/source.h"
 #include "src/import/split_folders.h"
+#include "src/import/webdataset.h"
 
 namespace annulus {
 namespace {
@@ -19,6 +20,7 @@ namespace fs = std::filesystem;
 constexpr const char *kByNumber = "numbers", *kByFolder = "folders", *kByArchive = "archives";
 
 constexpr std::size_t kMembersLookedAt = 64;  // to detect the variant
+constexpr const char* kDigits = "0123456789";
 
 // The name without the ending of an archive; empty if it has none.
 std::string archive_stem(const std::string& name) {
@@ -73,43 +75,92 @@ std::string class_by_archive(const std::string& path) {
   return archive_stem(fs::path(path).filename().string());
 }
 
-// Detects the variant by the first readable members of an archive; empty if there is no image among them. `damage`: why
-// it cannot be read further.
-std::string find_variant(const fs::path& file, std::string& damage) {
-  std::string variant;
+// The beginning of an archive.
+struct FirstMembers {
+  std::string variant;  // empty if there is no image
+  std::string folder;   // of the first image
+  std::string beside;   // a file beside an image, under the same key, such as its caption
+  std::string damage;   // why the archive cannot be read further
+};
+
+FirstMembers look_at(const fs::path& file) {
+  FirstMembers first;
+  std::set<std::string> images;
+  std::map<std::string, std::string> others;  // by key
   try {
     ArchiveReader archive(file);
     for (std::size_t i = 0; i < kMembersLookedAt && archive.next(); ++i) {
-      if (archive.name().ends_with(".cls")) return kByNumber;
-      if (variant.empty() && is_image_name(archive.name()))
-        variant = class_by_folder(archive.name()).empty() ? kByArchive : kByFolder;
+      const MemberName name = MemberName::of(archive.name());
+      if (name.is_label()) {
+        first.variant = kByNumber;
+        return first;
+      }
+      if (!is_image_name(archive.name())) {
+        if (name.ending() != "xml") others.emplace(name.key, archive.name());  // ImageNet's bounding boxes
+        continue;
+      }
+      if (images.empty()) first.folder = class_by_folder(archive.name());
+      images.insert(name.key);
     }
   } catch (const ArchiveError& error) {
-    damage = error.what();
+    first.damage = error.what();
   }
-  return variant;
+  if (!images.empty()) first.variant = first.folder.empty() ? kByArchive : kByFolder;
+  for (const auto& [key, other] : others)
+    if (images.contains(key)) first.beside = other;
+  return first;
+}
+
+// Whether the names differ only in numbers of equal width, one after the other, with leading zeros: shards of a data
+// set, not classes.
+bool are_shards(const std::vector<std::string>& archives) {
+  if (archives.size() < 2) return false;
+  std::set<std::string> texts;
+  std::set<std::size_t> numbers, widths;
+  for (const std::string& path : archives) {
+    const std::string name = class_by_archive(path);
+    const std::size_t begin = std::min(name.find_first_of(kDigits), name.size());
+    const std::size_t end = std::min(name.find_first_not_of(kDigits, begin), name.size());
+    if (end - begin < 3 || end - begin > 9) return false;
+    texts.insert(name.substr(0, begin) + name.substr(end));
+    numbers.insert(std::stoul(name.substr(begin, end - begin)));
+    widths.insert(end - begin);
+  }
+  return texts.size() == 1 && widths.size() == 1 && numbers.size() == archives.size() &&
+         *numbers.rbegin() - *numbers.begin() + 1 == numbers.size() && *numbers.begin() <= 1;
+}
+
+// Throws Error if archives named by class would turn a data set without labels into a class for each shard.
+void expect_classes(const fs::path& source, const std::vector<std::string>& archives, const std::string& path,
+                    const FirstMembers& first) {
+  const char* missing =
+      "its images have no labels: KEY.cls, with the class's number, is missing beside KEY.jpg (WebDataset), and "
+      "so are class folders";
+  const fs::path file = source / path;
+  if (!first.beside.empty()) fail("{}: {} (beside an image there is {})", file.string(), missing, first.beside);
+  if (are_shards(archives))
+    fail("{}: {}; the archives' names are numbers of shards, not of classes", file.string(), missing);
+  if (first.variant == kByFolder) return;
+  if (archives.size() == 1) fail("{}: {}; archives named by class would be several", file.string(), missing);
+  if (!fs::path(path).has_parent_path())
+    fail("{}: {}; archives named by class must lie in train/ and val/", file.string(), missing);
 }
 
 // Detects the variant by the first training archive that is not damaged before its first image. Damaged archives are
 // reported on reading.
 std::string find_variant(const fs::path& source, const std::vector<std::string>& paths) {
-  std::string variant, path, damage;
-  for (auto next = paths.begin(); variant.empty() && next != paths.end(); ++next) {
-    std::string problem;
-    variant = find_variant(source / *next, problem);
-    if (variant.empty() && problem.empty())
-      fail("{}: has no images (.jpg, .jpeg, .png) among its first members", (source / *next).string());
-    if (damage.empty()) damage = problem;
-    path = *next;
+  std::string damage;
+  for (const std::string& path : paths) {
+    const FirstMembers first = look_at(source / path);
+    if (first.variant.empty() && first.damage.empty())
+      fail("{}: has no images (.jpg, .jpeg, .png) among its first members", (source / path).string());
+    if (damage.empty()) damage = first.damage;
+    if (first.variant.empty()) continue;
+    const bool is_named = first.variant == kByArchive || first.folder == class_by_archive(path);
+    if (is_named && first.variant != kByNumber) expect_classes(source, paths, path, first);
+    return first.variant;
   }
-  if (variant.empty()) fail("{}: {}", (source / paths.front()).string(), damage);
-  if (variant == kByArchive && !fs::path(path).has_parent_path()) {
-    fail(
-        "{}: has no labels: neither KEY.cls beside KEY.jpg, nor class folders; archives named by class must lie in "
-        "train/ and val/",
-        (source / path).string());
-  }
-  return variant;
+  fail("{}: {}", (source / paths.front()).string(), damage);
 }
 
 // Reads up to a truncation, which is reported on reading the piece.
@@ -168,21 +219,14 @@ void label_by_name(SourceSample& sample, const std::string& name, const SourcePl
     sample.problem = fmt::format("'{}' is not a class of the training images", name);
 }
 
-// Returns why the member cannot be used; empty if it can.
-std::string read_member(ArchiveReader& archive, std::vector<std::uint8_t>& bytes) {
-  bytes.clear();
-  if (!archive.is_file()) return fmt::format("{}: a link or a device; only files are supported", archive.name());
-  if (archive.size() > kMostImageBytes)
-    return fmt::format("{}: {} bytes; at most {} are supported", archive.name(), archive.size(), kMostImageBytes);
-  archive.read(bytes);
-  return {};
-}
-
 // Returns false if reading should stop.
 bool read_named(ArchiveReader& archive, const std::string& path, const SourcePlan& plan, const fs::path& file,
                 const TakeSample& take) {
   std::vector<std::uint8_t> bytes;
   while (archive.next()) {
+    if (MemberName::of(archive.name()).is_label())
+      fail("{}: {}: a label, but the first {} members have none; put KEY.cls next to KEY.jpg (tar --sort=name)",
+           file.string(), archive.name(), kMembersLookedAt);
     if (!is_image_name(archive.name())) continue;
     std::string problem = read_member(archive, bytes);
     SourceSample sample{fmt::format("{}: {}", file.string(), archive.name()), 0, bytes, std::move(problem)};
@@ -190,68 +234,6 @@ bool read_named(ArchiveReader& archive, const std::string& path, const SourcePla
     if (!take(sample)) return false;
   }
   return true;
-}
-
-// The files of one sample: their paths are the same up to the first dot of the name.
-struct Group {
-  std::string key;
-  std::vector<std::uint8_t> image, label;
-  bool has_image = false, has_label = false;
-  std::string problem;
-};
-
-std::pair<std::string, std::string> key_and_ending(const std::string& name) {
-  const std::size_t begin = name.rfind('/') + 1;  // npos + 1 is 0
-  const std::size_t dot = name.find('.', begin);
-  if (dot == name.npos) return {name, {}};
-  return {name.substr(0, dot), name.substr(dot)};
-}
-
-void add_member(Group& group, ArchiveReader& archive, const std::string& ending) {
-  if (ending == ".cls") {
-    group.problem += read_member(archive, group.label);
-    group.has_label = true;
-  } else if (is_image_name("x" + ending) && ending.rfind('.') == 0) {
-    group.problem += read_member(archive, group.image);
-    group.has_image = true;
-  }
-}
-
-bool take_group(const Group& group, const fs::path& file, const TakeSample& take) {
-  if (!group.has_image && !group.has_label) return true;
-  SourceSample sample{fmt::format("{}: {}", file.string(), group.key), 0, group.image, {}};
-  std::string_view text(reinterpret_cast<const char*>(group.label.data()), group.label.size());
-  while (!text.empty() && std::isspace(static_cast<unsigned char>(text.back()))) text.remove_suffix(1);
-  const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), sample.label);
-  if (!group.problem.empty())
-    sample.problem = group.problem;
-  else if (!group.has_image)
-    sample.problem = "no image (.jpg, .jpeg, .png) beside its .cls";
-  else if (!group.has_label)
-    sample.problem = "no .cls beside it";
-  else if (error != std::errc() || rest != text.data() + text.size())
-    sample.problem = "its .cls does not hold a whole number";
-  return take(sample);
-}
-
-// If the archive is damaged, a sample that is complete before the damage is not lost.
-bool read_numbered(ArchiveReader& archive, const fs::path& file, const TakeSample& take) {
-  Group group;
-  try {
-    while (archive.next()) {
-      auto [key, ending] = key_and_ending(archive.name());
-      if (key != group.key) {
-        if (!take_group(group, file, take)) return false;
-        group = {};
-        group.key = std::move(key);
-      }
-      add_member(group, archive, ending);
-    }
-  } catch (const ArchiveError&) {
-    if (group.has_image && group.has_label) take_group(group, file, take);
-    throw;
-  }
-  return take_group(group, file, take);
 }
 
 // Damage of an archive is reported as one unusable sample at its end.
@@ -263,7 +245,7 @@ void read_tar_piece(const SourceFolders& folders, const SourcePlan& plan, const 
   try {
     ArchiveReader archive(file);
     if (plan.variant == kByNumber)
-      read_numbered(archive, file, take);
+      read_webdataset(archive, file, take);
     else
       read_named(archive, path, plan, file, take);
   } catch (const ArchiveError& error) {

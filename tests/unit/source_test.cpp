@@ -6,6 +6,7 @@
 #include <array>
 #include <catch2/catch.hpp>
 #include <memory>
+#include <random>
 
 #include "src/import/npy.h"
 #include "tests/unit/error_text.h"
@@ -474,6 +475,24 @@ TEST_CASE("splits of text", "[source]") {
   CHECK_THAT(source.plan_error(kTextSource), Contains("train: has no files"));
 }
 
+TEST_CASE("one-hot labels are classes", "[source]") {
+  const Folder source;
+  source.write("train_images.npy", npy("|u1", "(3, 1, 1)", "abc"));
+  source.write("train_labels.npy", npy("|u1", "(3, 3)", std::string("\0\1\0\1\0\0\0\1\0", 9)));
+  const SourcePlan plan = source.plan(kNpySource);
+  CHECK(plan.labels == LabelKind::one_class);
+  CHECK(plan.classes == Names{"0", "1", "2"});
+  CHECK_THAT(plan.note, Contains("one-hot: read as one of 3 classes"));
+  CHECK(source.read(kNpySource, "train") == Names{"1 a", "0 b", "1 c"});
+  const std::string one("\0\0\x80?", 4), zero(4, '\0');
+  source.write("train_labels.npy", npy("<f4", "(3, 2)", one + zero + zero + one + one + zero));
+  CHECK(source.read(kNpySource, "train") == Names{"0 a", "1 b", "0 c"});
+  source.write("train_labels.npy", npy("<f4", "(3, 2)", one + one + zero + one + one + zero));
+  CHECK(source.plan(kNpySource).labels == LabelKind::values);
+  source.write("train_labels.npy", npy("|u1", "(3, 2)", std::string("\0\0\0\1\1\0", 6)));
+  CHECK(source.plan(kNpySource).labels == LabelKind::several_classes);
+}
+
 TEST_CASE("archives with label files beside the images", "[source]") {
   const Folder source;
   source.write_archive("train/1.tar.gz",
@@ -502,6 +521,105 @@ TEST_CASE("a missing label or image in an archive is reported with its sample", 
         Names{"0 !no .cls beside it", "1 !no image (.jpg, .jpeg, .png) beside its .cls",
               "0 !its .cls does not hold a whole number", "-1 d", "0 !its .cls does not hold a whole number",
               "3 !no image (.jpg, .jpeg, .png) beside its .cls"});
+}
+
+// The number of samples read, and listed with a problem.
+std::pair<std::size_t, std::size_t> counts(const Folder& source) {
+  const Names lines = source.read(kTarSource, "train");
+  const auto listed = static_cast<std::size_t>(
+      std::ranges::count_if(lines, [](const auto& line) { return line.find('!') != line.npos; }));
+  return {lines.size() - listed, listed};
+}
+
+TEST_CASE("members with dotted keys are listed", "[source]") {
+  const Folder source;
+  source.write_archive("train.tar", {{"a.png", "a"}, {"a.cls", "1"}, {"d.5.png", "d"}, {"d.5.cls", "2"}});
+  Names lines = source.read(kTarSource, "train");
+  REQUIRE(lines.size() == 2);
+  CHECK(lines[0] == "1 a");
+  CHECK_THAT(lines[1], Contains("!d.5.png: keys end at the first dot") && Contains("'d'"));
+  source.write_archive("train.tar", {{"1.input.png", "x"}, {"1.target.cls", "1"}});
+  CHECK(counts(source) == std::pair<std::size_t, std::size_t>(0, 1));
+  source.write_archive("train.tar",
+                       {{"v1.0_1.jpg", "x"}, {"v1.0_1.cls", "1"}, {"v1.0_2.jpg", "y"}, {"v1.0_2.cls", "1"}});
+  CHECK(counts(source) == std::pair<std::size_t, std::size_t>(0, 2));
+  source.write_archive("train.tar", {{"a.png", "a"}, {"a.cls", "1"}, {"a.b.png", "b"}, {"a.b.cls", "2"}});
+  CHECK(counts(source) == std::pair<std::size_t, std::size_t>(1, 1));
+  source.write_archive("train.tar", {{"a.png", "a"}, {"a.mask.png", "m"}, {"a.cls", "1"}});  // a field of a
+  CHECK(counts(source) == std::pair<std::size_t, std::size_t>(1, 0));
+}
+
+TEST_CASE("members of one key and field are samples of their own, or listed", "[source]") {
+  const Folder source;
+  source.write_archive("train.tar", {{"1.png", "a"},
+                                     {"1.cls", "1"},
+                                     {"1.png", "b"},
+                                     {"1.cls", "2"},
+                                     {"2.PNG", "c"},
+                                     {"2.CLS", "3"},
+                                     {"1.png", "d"},
+                                     {"1.cls", "4"}});
+  CHECK(source.read(kTarSource, "train") == Names{"1 a", "2 b", "3 c", "4 d"});
+  source.write_archive("train.tar", {{"1.png", "a"}, {"1.png", "b"}, {"1.cls", "1"}, {"1.cls", "2"}});
+  const std::string twice = "0 !2 members of the same name; keys must be unique";
+  CHECK(source.read(kTarSource, "train") == Names{twice, twice});
+  source.write_archive("train.tar", {{"1.jpg", "a"}, {"1.png", "b"}, {"1.cls", "1"}, {"2.png", "c"}, {"2.cls", "3"}});
+  CHECK(source.read(kTarSource, "train") == Names{"1 !has 2 images: .jpg, .png; one is expected", "3 c"});
+}
+
+TEST_CASE("members without a key do not divide a sample", "[source]") {
+  const Folder source;
+  source.write_archive(
+      "train.tar",
+      {{"._1.jpg", "x"}, {"1.jpg", "a"}, {"._1.cls", "x"}, {"README", "x"}, {"1.cls", "1"}, {".2.png", "x"}});
+  CHECK(source.read(kTarSource, "train") == Names{"0 !its name begins with a dot: it has no key", "1 a"});
+}
+
+TEST_CASE("each sample of a random archive is read or listed", "[source]") {
+  std::mt19937 random(1);
+  const auto below = [&random](std::uint32_t end) { return static_cast<std::uint32_t>(random() % end); };
+  for (int round = 0; round < 50; ++round) {
+    std::vector<std::pair<std::string, std::string>> members{{"first.png", "x"}, {"first.cls", "0"}};
+    std::size_t samples = 1;
+    for (std::uint32_t key = 0; key < 1 + below(20); ++key) {
+      const std::string folder = below(3) == 0 ? "f.g/" : "";
+      std::string name = folder + std::array{"k", "k.0", "k.v2.1", "K-", "k.png"}[below(5)] + std::to_string(key);
+      if (below(4) == 0) name = "shared." + std::to_string(key);
+      const std::uint32_t copies = below(5) == 0 ? 2 : 1;
+      for (std::uint32_t copy = 0; copy < copies; ++copy) {
+        const std::uint32_t kind = below(6);
+        members.emplace_back(name + std::array{".jpg", ".png", ".JPEG"}[copy], "x");
+        if (kind != 0 || copies == 2) members.emplace_back(name + ".cls", "1");
+        if (kind == 1) members.emplace_back(name + ".json", "{}");
+      }
+      samples += copies;
+    }
+    const Folder source;
+    source.write_archive("train.tar", members);
+    const auto [read, listed] = counts(source);
+    CHECK(read + listed == samples);
+    CHECK(read >= 1);
+  }
+}
+
+TEST_CASE("archives without labels are refused", "[source]") {
+  const Folder source;
+  source.write_archive("train/cat.tar", {{"01.jpg", "a"}, {"01.json", "{}"}, {"01.txt", "a cat"}});
+  source.write_archive("train/dog.tar", {{"11.jpg", "b"}, {"11.json", "{}"}, {"11.txt", "a dog"}});
+  CHECK_THAT(source.plan_error(kTarSource), Contains("cat.tar: its images have no labels") && Contains("KEY.cls") &&
+                                                Contains("beside an image there is 01."));
+  source.write_archive("train/cat.tar", {{"cat/01.jpg", "a"}, {"cat/01.txt", "a cat"}});
+  CHECK_THAT(source.plan_error(kTarSource), Contains("cat.tar: its images have no labels"));
+  std::filesystem::remove_all(source.folders.source / "train");
+  for (const char* name : {"train/00000.tar", "train/00001.tar"}) source.write_archive(name, {{"1.jpg", "a"}});
+  CHECK_THAT(source.plan_error(kTarSource), Contains("numbers of shards"));
+  std::filesystem::remove(source.folders.source / "train/00001.tar");
+  CHECK_THAT(source.plan_error(kTarSource), Contains("would be several"));
+  std::vector<std::pair<std::string, std::string>> members(70);
+  for (std::size_t i = 0; i < members.size(); ++i) members[i] = {fmt::format("{}.jpg", i), "x"};
+  members.emplace_back("0.cls", "1");
+  for (const char* name : {"train/00000.tar", "train/x.tar"}) source.write_archive(name, members);
+  CHECK_THAT(test::error_of([&] { source.read(kTarSource, "train"); }), Contains("0.cls: a label, but the first"));
 }
 
 TEST_CASE("archives with folders of classes", "[source]") {
