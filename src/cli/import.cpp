@@ -120,7 +120,7 @@ void add_storage_options(CLI::App& command, ImportOptions& o) {
   command
       .add_option(
           "--chunk", o.chunk,
-          "Images per chunk, each with a checksum to detect damage (slower to read); 0: no chunks and no checksums")
+          "Images per chunk, each with a checksum of HDF5's (slower to read); 0: no chunks")
       ->transform(whole_number(0))
       ->capture_default_str();
   command.add_option("--shards", o.shards, "Number of files, named FILE-00000-of-00008 and so on")

@@ -42,6 +42,7 @@ class Dataset::Shard {
   // See StoredArray.
   bool surely_whole() const { return values_->surely_whole(); }
   bool whole() const { return values_->whole(); }
+  void check_mapped(std::size_t sample) const { values_->check(sample, 1); }
 
   void will_need(Range samples) const;
 
@@ -168,8 +169,10 @@ Dataset::Shard::Shard(const std::filesystem::path& file, const hdf5::Group& root
   const hdf5::Dataset labels = group.dataset("labels");
   info_.labels = label_kind(labels);
   if (info_.labels == LabelKind::values && !root.has_attribute("values"))
-    fail("{}: float32 is for regression, and the attribute 'values', which must name the labels' columns, is missing",
-         labels.place());
+    fail(
+        "{}: float32 is for regression, and the attribute 'values', which must name the labels' columns, is missing; "
+        "save classes as integers (one-hot labels: labels.argmax(1))",
+        labels.place());
   if (info_.labels != LabelKind::values && root.has_attribute("values"))
     fail("{}: integers are classes, but the attribute 'values' is for regression: save the labels as float32",
          labels.place());
@@ -213,8 +216,10 @@ void Dataset::Shard::open_labels(const hdf5::Group& group) {
     require_integers(labels, info_.size, "images", info_.size);
   } else {
     if (info_.labels == LabelKind::several_classes && !labels.holds<std::uint8_t>())
-      fail("{}: shape {}: labels of several classes must be uint8, 0 or 1 for each class", labels.place(),
-           to_string(shape));
+      fail(
+          "{}: shape {}: labels of several classes must be uint8, 0 or 1 for each class; save one class for each image "
+          "as {} integers (one-hot labels: labels.argmax(1))",
+          labels.place(), to_string(shape), info_.size);
     if (shape != Shape{info_.size, width} && !(width == 1 && shape == Shape{info_.size}))
       fail("{}: shape {}, but there are {} images and {} names in the attribute '{}'", labels.place(), to_string(shape),
            info_.size, width, names_attribute(info_.labels));
@@ -349,6 +354,10 @@ bool Dataset::copy(std::span<const std::size_t> samples, std::span<std::uint8_t>
   if (!mapped_ || samples.empty()) return mapped_;
   const std::size_t bytes = info_.image_bytes();
   bool sure = true;
+  for (const std::size_t sample : samples) {
+    const Place found = find(sample);
+    found.shard->check_mapped(found.sample);
+  }
   const bool copied = read_mapped([&] {
     Place next = find(samples.front());
     for (std::size_t i = 0; i < samples.size(); ++i) {

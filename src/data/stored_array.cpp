@@ -37,7 +37,8 @@ std::int64_t integer(const std::uint8_t* from, std::size_t bytes, bool has_sign)
 
 }  // namespace
 
-ReadableFile::ReadableFile(const std::filesystem::path& file) : path(file), descriptor(open_to_read(file)) {}
+ReadableFile::ReadableFile(const std::filesystem::path& file)
+    : path(file), descriptor(open_to_read(file)), checksums(BlockChecksums::find(descriptor, file)) {}
 
 StoredArray::StoredArray(hdf5::Dataset dataset, std::shared_ptr<const ReadableFile> file) : file_(std::move(file)) {
   dataset.require_stored();
@@ -62,6 +63,11 @@ StoredArray::StoredArray(hdf5::Dataset dataset, std::shared_ptr<const ReadableFi
 
 void StoredArray::keep(std::size_t& budget) {
   if (dataset_ || count_ * row_bytes_ > budget) return;
+  try {
+    check(0, count_);
+  } catch (const Error& error) {
+    fail("{}: {}", file_->path.string(), error.what());
+  }
   std::vector<std::uint8_t> all(count_ * row_bytes_);
   read_at(file_->descriptor, file_->path, offset_, all);
   budget -= all.size();
@@ -87,8 +93,12 @@ void StoredArray::read_floats(std::size_t row, std::span<float> values) const {
 }
 
 void StoredArray::read_contiguous(std::size_t first, std::span<std::uint8_t> rows) const {
-  if (kept_.empty()) return read_at(file_->descriptor, file_->path, offset_ + first * row_bytes_, rows);
-  std::memcpy(rows.data(), kept_.data() + first * row_bytes_, rows.size());
+  if (!kept_.empty()) {
+    std::memcpy(rows.data(), kept_.data() + first * row_bytes_, rows.size());
+    return;
+  }
+  read_at(file_->descriptor, file_->path, offset_ + first * row_bytes_, rows);
+  check(first, row_bytes_ == 0 ? 0 : rows.size() / row_bytes_);
 }
 
 void StoredArray::read_integers(std::size_t first, std::span<std::int64_t> values) const {
@@ -98,6 +108,7 @@ void StoredArray::read_integers(std::size_t first, std::span<std::int64_t> value
       values[i] = integer(kept_.data() + (first + i) * row_bytes_, row_bytes_, has_sign_);
     return;
   }
+  check(first, values.size());
   std::array<std::uint8_t, kIntegersAtOnce * sizeof(std::int64_t)> bytes;
   for (std::size_t done = 0; done < values.size(); done += kIntegersAtOnce) {
     const std::size_t count = std::min(kIntegersAtOnce, values.size() - done);

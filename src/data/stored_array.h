@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "src/io/block_checksums.h"
 #include "src/io/file_descriptor.h"
 #include "src/io/file_mapping.h"
 #include "src/io/hdf5.h"
@@ -18,6 +19,7 @@ struct ReadableFile {
   explicit ReadableFile(const std::filesystem::path& file);
   std::filesystem::path path;
   FileDescriptor descriptor;
+  std::optional<BlockChecksums> checksums;
 };
 
 // A dataset of a data file, any part of which is read on demand, from any thread; nothing is kept in memory unless
@@ -53,6 +55,14 @@ class StoredArray {
   void read_bytes(std::size_t first, std::size_t count, std::span<std::uint8_t> values) const;  // rows of uint8
   void read_floats(std::size_t row, std::span<float> values) const;                             // a row of float32
   void read_integers(std::size_t first, std::span<std::int64_t> values) const;  // of any integer type, one per row
+
+  // Throws Error if these rows are damaged according to the file's checksums. Others of these functions call it, except
+  // for mapped rows.
+  void check(std::size_t first, std::size_t count) const {
+    if (file_->checksums && !dataset_)
+      file_->checksums->check(file_->descriptor,
+                              {offset_ + first * row_bytes_, offset_ + (first + count) * row_bytes_});
+  }
 
   // Announces to the operating system that these rows will be read soon.
   void will_need(std::size_t first, std::size_t count) const;

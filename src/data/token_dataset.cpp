@@ -104,6 +104,7 @@ class TokenDataset::Shard {
     const std::span<const std::uint8_t> all = tokens_->mapped_rows();
     if (all.empty()) return false;
     const auto stored = all.subspan(begin * bytes_each_, tokens.size() * bytes_each_);
+    tokens_->check(begin, tokens.size());
     bool sure = true;
     const bool copied = read_mapped([&] {
       widen(stored, bytes_each_, tokens.data());

@@ -8,7 +8,9 @@
 #include "kernels/base/error.h"
 #include "src/import/run_jobs.h"
 #include "src/import/shard_layout.h"
+#include "src/io/block_checksums.h"
 #include "src/io/file_io.h"
+#include "src/io/hdf5.h"
 
 namespace annulus {
 namespace {
@@ -233,12 +235,55 @@ bool copy_parts(const World& world, const ImportJob& job, const std::filesystem:
 
 // Adds the checksums of the files' chunks, each file on one rank. `has_chunks`: used on rank 0 only. REQUIRES: all
 // parts have been copied. Returns false if a signal requested a stop.
-bool add_all_checksums(const World& world, bool has_chunks, const std::vector<std::filesystem::path>& files) {
+bool add_chunk_checksums(const World& world, bool has_chunks, const std::vector<std::filesystem::path>& files) {
   const std::vector<std::size_t> numbers = numbers_below(has_chunks ? files.size() : 0);
   return run_jobs(
       world, "adding checksums", "images", numbers, files.size(), [&](std::size_t number, const Report& report) {
         add_checksums(AtomicFile::partial(files[number]), [&report](std::size_t bytes) { return report(0, bytes); });
       });
+}
+
+// Large arrays, whose blocks are checked when they are read.
+std::vector<ByteRange> large_arrays(const std::filesystem::path& file) {
+  constexpr std::uint64_t least = std::uint64_t{1} << 20;
+  std::vector<ByteRange> found;
+  const hdf5::Group root = hdf5::File(file).root();
+  for (const std::string& split : root.names()) {
+    const hdf5::Group group = root.group(split);
+    for (const std::string& name : group.names()) {
+      const std::vector<ByteRange> ranges = group.dataset(name).ranges();
+      const std::uint64_t bytes = ranges.back().end - ranges.front().begin;
+      if (ranges.size() > 1 || bytes >= least) found.insert(found.end(), ranges.begin(), ranges.end());
+    }
+  }
+  return found;
+}
+
+// Adds the checksums of the files' blocks; each rank takes some blocks. REQUIRES: the files are complete. Returns false
+// if a signal requested a stop.
+bool add_block_checksums(const World& world, const std::vector<std::filesystem::path>& files) {
+  constexpr std::uint64_t blocks_at_once = 8192;
+  std::vector<std::uint64_t> bytes(files.size());
+  world.all_or_none([&] {
+    for (std::size_t file = 0; world.root() && file < files.size(); ++file) {
+      const std::filesystem::path partial = AtomicFile::partial(files[file]);
+      bytes[file] = std::filesystem::file_size(partial);
+      end_checksums(partial, bytes[file], large_arrays(partial));
+    }
+  });
+  broadcast(world, bytes);
+  std::vector<std::pair<std::size_t, ByteRange>> jobs;
+  for (std::size_t file = 0; file < files.size(); ++file) {
+    const std::uint64_t blocks = blocks_of(bytes[file]);
+    for (std::uint64_t begin = 0; begin < blocks; begin += blocks_at_once)
+      jobs.push_back({file, {begin, std::min(begin + blocks_at_once, blocks)}});
+  }
+  return run_jobs(world, "adding checksums", "images", numbers_below(jobs.size()), jobs.size(),
+                  [&](std::size_t number, const Report& report) {
+                    const auto& [file, blocks] = jobs[number];
+                    write_checksums(AtomicFile::partial(files[file]), bytes[file], blocks);
+                    report(0, blocks.size() * BlockChecksums::kBlockBytes);
+                  });
 }
 
 }  // namespace
@@ -269,7 +314,9 @@ bool assemble(const World& world, const ImportJob& job, const std::filesystem::p
   };
   if (!copy_parts(world, job, parts, splits, *open)) return false;
   flush_all();  // before a rank on another node reads the chunks for their checksums
-  if (!add_all_checksums(world, header.chunk > 0, files)) return false;
+  if (!add_chunk_checksums(world, header.chunk > 0, files)) return false;
+  flush_all();
+  if (!add_block_checksums(world, files)) return false;
   flush_all();  // the checksums, which any rank may have written
   world.all_or_none([&] {
     for (AtomicFile& file : made) file.commit();

@@ -6,7 +6,9 @@
 #include <type_traits>
 
 #include "kernels/base/error.h"
+#include "src/io/block_checksums.h"
 #include "src/io/checked_product.h"
+#include "src/io/crash_note.h"
 #include "src/io/file_io.h"
 
 namespace annulus::hdf5 {
@@ -43,6 +45,7 @@ std::string reason() {
 template <class... Parameters, class Result, class... Arguments>
 Result check(const std::string& place, const char* action, Result (*function)(Parameters...), Arguments... arguments) {
   silence_this_thread();
+  const CrashNote note(place);
   const Result result = function(static_cast<Parameters>(arguments)...);
   if (result < 0) fail("{}: cannot {}: {}", place, action, reason());
   return result;
@@ -370,6 +373,22 @@ std::vector<std::uint64_t> Dataset::chunks(std::size_t rows) const {
   return begins;
 }
 
+std::vector<ByteRange> Dataset::ranges() const {
+  const Type type(check(place(), "read", H5Dget_type, id()));
+  if (const auto begin = offset()) return {{*begin, *begin + elements(shape()) * H5Tget_size(type.id())}};
+  const Space space(check(place(), "read", H5Dget_space, id()));
+  hsize_t written = 0;
+  check(place(), "read", H5Dget_num_chunks, id(), space.id(), &written);
+  std::vector<ByteRange> found;
+  for (hsize_t chunk = 0; chunk < written; ++chunk) {
+    haddr_t address = HADDR_UNDEF;
+    hsize_t bytes = 0;
+    check(place(), "read", H5Dget_chunk_info, id(), space.id(), chunk, nullptr, nullptr, &address, &bytes);
+    found.push_back({address, address + bytes});
+  }
+  return found;
+}
+
 // HDF5 reads the chunks without checking them, and writes them to the same place.
 void Dataset::renew_checksums(const std::function<bool(std::size_t bytes)>& go_on) {
   const Properties unchecked(check(place(), "read", H5Pcreate, H5P_DATASET_XFER));
@@ -526,8 +545,11 @@ template std::vector<std::uint64_t> Group::reserve_chunks<std::uint8_t>(const st
 namespace {
 
 hid_t open(const std::string& path, unsigned mode) {
-  static_cast<void>(open_to_read(path));  // throws the system's reason; and HDF5 would block forever on a named pipe
+  const FileDescriptor file = open_to_read(path);  // HDF5 would block forever on a named pipe
+  // Before HDF5 reads it, which crashes on some damage.
+  if (const auto checksums = BlockChecksums::find(file, path)) checksums->check_structure(file);
   silence_this_thread();
+  const CrashNote note(path);
   if (H5Fis_hdf5(path.c_str()) <= 0) fail("{}: not an HDF5 file", path);
   const Properties access(check(path, "open", H5Pcreate, H5P_FILE_ACCESS));
   check(path, "open", H5Pset_file_locking, access.id(), false, true);

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "kernels/base/tensor.h"
+#include "src/io/block_checksums.h"
 
 // The part of HDF5 that data files and checkpoints need. Failures are thrown as Error, with the file, the object, and
 // HDF5's innermost cause. Any thread may use any object if thread_safe(): Debian's HDF5 has an internal lock.
@@ -106,6 +107,9 @@ class Dataset : public Object {
 
   // The offset of the elements in file(), row-major; none if they are chunked or compressed.
   std::optional<std::uint64_t> offset() const;
+
+  // The parts of the file with its elements: one, or its chunks.
+  std::vector<ByteRange> ranges() const;
 
   // The offsets of its chunks. REQUIRES: each has `rows` elements of the outermost dimension and all of the others.
   std::vector<std::uint64_t> chunks(std::size_t rows) const;

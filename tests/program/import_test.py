@@ -60,6 +60,25 @@ class Import(helper.ProgramTest):
                 # The program reads the file that it wrote.
                 self.train(self.folder / f"run-{compress}", data=self.output, max_steps=1)
 
+    def test_damage_on_the_disk_ends_training(self):
+        write_idx(self.source, self.train_split, self.test_split, False)
+        self.succeed(*self.import_arguments())
+        whole = self.output.read_bytes()
+        pixels = self.train_split[0]
+        for place, expected in ((whole.index(pixels[5].tobytes()) + 9, r"data\.h5: .*damaged: bytes \d+ to \d+ of the file differ"),
+                                (whole.index(b"deviation"), r"data\.h5: damaged: bytes 0 to \d+ of the file differ")):
+            bad = bytearray(whole)
+            bad[place] ^= 1
+            self.output.write_bytes(bad)
+            result = helper.run(*self.training(self.folder / "run", data=self.output, max_steps=30, global_batch=20), ranks=2)
+            self.assertNotEqual(result.status, 0)
+            self.assertRegex(result.messages[0], expected)
+            self.assertIn("import again", result.messages[0])
+        self.output.write_bytes(whole)
+        with h5py.File(self.output, "r+") as file:  # a change on purpose
+            file.attrs["mean"] = np.float32([0.25])
+        self.train(self.folder / "run", data=self.output, max_steps=1)
+
     def test_class_names_from_a_file(self):
         write_idx(self.source, self.train_split, self.test_split, True)
         names = pathlib.Path(__file__).resolve().parents[2] / "scripts/fashion-mnist.txt"
@@ -352,6 +371,28 @@ class ImportImages(helper.ProgramTest):
         self.assertIn("label 1000000 in train.tar (train images), but there are only 4 images in total", result.messages[0])
         self.assertFalse(self.output.exists())
 
+    def test_samples_that_webdataset_does_not_have_are_listed(self):
+        self.source.mkdir(exist_ok=True)
+        with tarfile.open(self.source / "train.tar", "w") as tar:
+            for name in ("1.input", "2.input"):
+                add_to_tar(tar, f"{name}.jpg", encoded(picture(1)))
+                add_to_tar(tar, f"{name}.cls", b"1")
+        result = helper.run("import", self.output, self.source, "--from", "tar")
+        self.assertEqual((result.status, len(result.messages)), (1, 1), str(result))
+        self.assertIn("none of the train images is usable (2 skipped: see", result.messages[0])
+        listed = (self.folder / "data.h5.skipped.txt").read_text().splitlines()
+        self.assertEqual(len(listed), 2, listed)
+        for line, name in zip(listed, ("1.input", "2.input")):
+            self.assertIn(f"train.tar: {name}\t{name}.jpg: keys end at the first dot", line)
+
+    def test_images_in_one_folder_have_no_labels(self):
+        self.source.mkdir(exist_ok=True)
+        with tarfile.open(self.source / "train.tar", "w") as tar:
+            add_to_tar(tar, "images/1.jpg", encoded(picture(1)))
+        result = helper.run("import", self.output, self.source, "--from", "tar")
+        self.assertEqual((result.status, len(result.messages)), (1, 1), str(result))
+        self.assertIn("has no labels: all images are in one folder, 'images', and KEY.cls is missing", result.messages[0])
+
     def test_archives(self):
         content = write_folder(self.source, train=4, test=2)
         webdataset = self.folder / "webdataset"
@@ -454,7 +495,7 @@ class ImportImages(helper.ProgramTest):
                 file["train"][name][()]
             result = helper.run(*self.training(self.folder / "damaged", **options))
             self.assertEqual((result.status, len(result.messages)), (1, 1), str(result))
-            self.assertRegex(result.messages[0], rf"{name}-0\.h5: .*{name}: cannot read: .*letcher32")
+            self.assertRegex(result.messages[0], rf"{name}-0\.h5: (damaged: bytes|.*{name}: cannot read: .*letcher32)")
 
     def test_too_many_chunks_are_refused_and_nothing_is_lost(self):
         self.source.mkdir()

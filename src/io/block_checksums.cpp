@@ -1,0 +1,150 @@
+#include "src/io/block_checksums.h"
+
+#include <xxhash.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "kernels/base/error.h"
+#include "src/io/file_io.h"
+
+namespace annulus {
+namespace {
+
+constexpr std::uint64_t kBlock = BlockChecksums::kBlockBytes;
+constexpr std::uint64_t kBlocksAtOnce = 16;  // 256 KiB
+constexpr std::uint64_t kBits = 64;
+constexpr std::uint64_t kMostRanges = std::uint64_t{1} << 20;
+
+// The last bytes of a file with checksums. Before it are the ranges, and before these the hashes.
+struct Footer {
+  std::uint64_t bytes, block_bytes, ranges;
+  std::uint64_t hash;  // of the ranges and the numbers above
+  std::array<char, 16> mark;
+};
+constexpr std::array<char, 16> kMark{
+    "\x89"
+    "annulus xxh3\r\n"};
+
+template <class T>
+std::span<std::uint8_t> bytes_of(std::span<T> values) {
+  return {reinterpret_cast<std::uint8_t*>(values.data()), values.size_bytes()};
+}
+
+std::uint64_t hash_of(Footer footer, std::span<const ByteRange> ranges) {
+  footer.hash = 0;
+  return XXH3_64bits_withSeed(&footer, sizeof footer, XXH3_64bits(ranges.data(), ranges.size_bytes()));
+}
+
+// The file's part that blocks cover.
+ByteRange covered(const ByteRange& blocks, std::uint64_t file_bytes) {
+  return {blocks.begin * kBlock, std::min(blocks.end * kBlock, file_bytes)};
+}
+
+// Reads blocks, and hashes them into `hashes`.
+void hash_blocks(const FileDescriptor& descriptor, const std::filesystem::path& file, std::uint64_t file_bytes,
+                 const ByteRange& blocks, std::span<std::uint64_t> hashes) {
+  thread_local std::vector<std::uint8_t> content(kBlocksAtOnce * kBlock);
+  const ByteRange bytes = covered(blocks, file_bytes);
+  const std::span<std::uint8_t> read = std::span(content).first(bytes.size());
+  read_at(descriptor, file, bytes.begin, read);
+  for (std::uint64_t block = 0; block < blocks.size(); ++block)
+    hashes[block] = XXH3_64bits(read.data() + block * kBlock, std::min(kBlock, read.size() - block * kBlock));
+}
+
+}  // namespace
+
+std::uint64_t blocks_of(std::uint64_t bytes) {
+  return (bytes + kBlock - 1) / kBlock;
+}
+
+std::optional<BlockChecksums> BlockChecksums::find(const FileDescriptor& descriptor,
+                                                   const std::filesystem::path& file) {
+  const std::uint64_t size = size_of(descriptor, file);
+  Footer footer;
+  if (size < sizeof footer) return {};
+  read_at(descriptor, file, size - sizeof footer, bytes_of(std::span(&footer, 1)));
+  if (footer.mark != kMark) return {};
+  const auto damaged = [&] {
+    fail("{}: damaged: its checksums are; restore it from a copy, or import again", file.string());
+  };
+  if (footer.block_bytes != kBlock || footer.ranges > kMostRanges || footer.bytes > size) damaged();
+  std::vector<ByteRange> ranges(footer.ranges);
+  const std::uint64_t end = blocks_of(footer.bytes) * sizeof(std::uint64_t) + std::span(ranges).size_bytes();
+  if (footer.bytes + end + sizeof footer != size) damaged();
+  read_at(descriptor, file, footer.bytes + end - std::span(ranges).size_bytes(), bytes_of(std::span(ranges)));
+  if (footer.hash != hash_of(footer, ranges)) damaged();
+  return BlockChecksums(file, footer.bytes, std::move(ranges));
+}
+
+BlockChecksums::BlockChecksums(std::filesystem::path file, std::uint64_t bytes, std::vector<ByteRange> elements)
+    : file_(std::move(file)),
+      bytes_(bytes),
+      elements_(std::move(elements)),
+      checked_(std::make_unique<std::atomic<std::uint64_t>[]>(blocks_of(bytes) / kBits + 1)) {}
+
+bool BlockChecksums::checked(std::uint64_t block) const {
+  return (checked_[block / kBits].load(std::memory_order_relaxed) >> block % kBits & 1) != 0;
+}
+
+void BlockChecksums::check(const FileDescriptor& descriptor, const ByteRange& bytes) const {
+  const std::uint64_t end = std::min(blocks_of(bytes.end), blocks_of(bytes_));
+  for (std::uint64_t block = bytes.begin / kBlock; block < end; ++block) {
+    if (checked(block)) continue;
+    const std::uint64_t first = block;
+    while (block + 1 < end && block + 1 - first < kBlocksAtOnce && !checked(block + 1)) ++block;
+    check_blocks(descriptor, {first, block + 1});
+  }
+}
+
+void BlockChecksums::check_blocks(const FileDescriptor& descriptor, const ByteRange& blocks) const {
+  std::array<std::uint64_t, kBlocksAtOnce> found, stored;
+  hash_blocks(descriptor, file_, bytes_, blocks, found);
+  read_at(descriptor, file_, bytes_ + blocks.begin * sizeof(std::uint64_t),
+          bytes_of(std::span(stored).first(blocks.size())));
+  for (std::uint64_t i = 0; i < blocks.size(); ++i) {
+    const std::uint64_t block = blocks.begin + i;
+    if (found[i] != stored[i]) {
+      const ByteRange bad = covered({block, block + 1}, bytes_);
+      fail("damaged: bytes {} to {} of the file differ from their checksum; restore it from a copy, or import again",
+           bad.begin, bad.end);
+    }
+    checked_[block / kBits].fetch_or(std::uint64_t{1} << block % kBits, std::memory_order_relaxed);
+  }
+}
+
+void BlockChecksums::check_structure(const FileDescriptor& descriptor) const try {
+  std::uint64_t begin = 0;
+  for (const ByteRange& range : elements_) {
+    // Its first and last block may have other bytes as well.
+    const std::uint64_t end = blocks_of(range.begin) * kBlock;
+    if (begin < end) check(descriptor, {begin, end});
+    begin = std::max(begin, range.end / kBlock * kBlock);
+  }
+  if (begin < bytes_) check(descriptor, {begin, bytes_});
+} catch (const Error& error) {
+  fail("{}: {}", file_.string(), error.what());
+}
+
+void write_checksums(const std::filesystem::path& file, std::uint64_t bytes, const ByteRange& blocks) {
+  const FileDescriptor from = open_to_read(file), to = open_to_write(file);
+  std::vector<std::uint64_t> hashes(blocks.size());
+  for (std::uint64_t done = 0; done < blocks.size(); done += kBlocksAtOnce) {
+    const std::uint64_t begin = blocks.begin + done, end = std::min(begin + kBlocksAtOnce, blocks.end);
+    hash_blocks(from, file, bytes, {begin, end}, std::span(hashes).subspan(done));
+  }
+  write_at(to, file, bytes + blocks.begin * sizeof(std::uint64_t), bytes_of(std::span(hashes)));
+}
+
+void end_checksums(const std::filesystem::path& file, std::uint64_t bytes, std::vector<ByteRange> elements) {
+  std::ranges::sort(elements, {}, &ByteRange::begin);
+  Footer footer{bytes, kBlock, elements.size(), 0, kMark};
+  footer.hash = hash_of(footer, elements);
+  const FileDescriptor to = open_to_write(file);
+  const std::uint64_t end = bytes + blocks_of(bytes) * sizeof(std::uint64_t);
+  write_at(to, file, end, bytes_of(std::span(elements)));
+  write_at(to, file, end + std::span(elements).size_bytes(), bytes_of(std::span(&footer, 1)));
+}
+
+}  // namespace annulus
