@@ -11,7 +11,8 @@
 #include "models/state_dict.h"
 #include "src/checkpoint/restore.h"
 #include "src/io/printable.h"
-#include "src/weights/safetensors.h"
+#include "src/train/weight_names.h"
+#include "src/weights/weight_files.h"
 
 namespace annulus {
 namespace {
@@ -23,21 +24,20 @@ struct NamedTensors {
   std::function<std::vector<float>(const std::string& name)> read;
   std::vector<std::string> damaged{};  // see StoredCheckpoint
   bool of_pytorch = false;             // matrices are as in PyTorch's state_dict
+  std::string added{};                 // see WeightNames
 };
 
-NamedTensors open_safetensors(const std::filesystem::path& path) {
-  const auto file = std::make_shared<SafetensorsFile>(path);
-  // Hugging Face's GPT2LMHeadModel has a GPT2Model of this name.
-  const std::string prefix = "transformer.";
-  const bool prefixed = std::ranges::any_of(
-      file->tensors(), [&](const StoredTensor& tensor) { return tensor.name == prefix + "wte.weight"; });
-  NamedTensors tensors{path.string(), {}, [=](const std::string& name) {
-                         const std::string stored = prefixed ? prefix + name : name;
-                         return file->read(*std::ranges::find(file->tensors(), stored, &StoredTensor::name));
-                       }};
+NamedTensors open_weight_files(const std::filesystem::path& path, const Graph& graph) {
+  const auto files = std::make_shared<WeightFiles>(path);
+  std::vector<std::string> stored, wanted;
+  for (const auto& [name, shape] : files->shapes()) stored.push_back(name);
+  for (const StateTensor& tensor : state_dict(graph))
+    if (!tensor.counts_steps) wanted.push_back(tensor.name);
+  const WeightNames names = match_names(stored, wanted);
+  NamedTensors tensors{path.string(), {}, [=](const std::string& name) { return files->read(names.stored.at(name)); }};
   tensors.of_pytorch = true;
-  for (const StoredTensor& tensor : file->tensors())
-    tensors.shapes[tensor.name.substr(prefixed && tensor.name.starts_with(prefix) ? prefix.size() : 0)] = tensor.shape;
+  tensors.added = names.added;
+  for (const auto& [name, in_file] : names.stored) tensors.shapes[name] = files->shapes().at(in_file);
   return tensors;
 }
 
@@ -53,6 +53,10 @@ NamedTensors open_checkpoint(const std::filesystem::path& place) {
                        stored->damaged};
   for (const std::string& name : file.names()) tensors.shapes[name] = file.shape(name);
   return tensors;
+}
+
+bool is_checkpoint(const std::filesystem::path& place) {
+  return std::filesystem::is_directory(place) || is_hdf5(place);
 }
 
 // "a, b, c and 7 more".
@@ -83,7 +87,15 @@ bool differs_in_classes(const Shape& shape, const StateTensor& tensor) {
 struct Comparison {
   std::vector<std::string> fitting, missing, unexpected, other_shapes;
   std::optional<std::size_t> other_classes;  // if the heads differ, the number of the file's
+  bool has_no_head = false;                  // all else fits
 };
+
+// Whether the last layer has weights of its own, which may begin with random values.
+bool has_own_head(const Graph& graph) {
+  for (std::size_t node = graph.nodes().size(); node-- > head_of(graph);)
+    if (!graph.nodes()[node].shared.empty()) return false;
+  return true;
+}
 
 Comparison compare(const NamedTensors& tensors, const std::set<std::string>& others, const Graph& graph) {
   const Node& head = graph.nodes()[head_of(graph)];
@@ -109,6 +121,12 @@ Comparison compare(const NamedTensors& tensors, const std::set<std::string>& oth
   }
   for (const auto& [name, shape] : rest)
     if (!is_ignored(name) && !others.contains(name)) found.unexpected.push_back(name);
+  const bool fits = !found.fitting.empty() && found.unexpected.empty() && found.other_shapes.empty();
+  if (fits && !found.missing.empty() && !found.other_classes && has_own_head(graph) &&
+      std::ranges::all_of(found.missing, of_head) && std::ranges::none_of(found.fitting, of_head)) {
+    found.has_no_head = true;
+    found.missing.clear();
+  }
   return found;
 }
 
@@ -137,6 +155,11 @@ std::vector<std::string> load(const NamedTensors& tensors, const std::set<std::s
   }
   std::vector<std::string> lines = tensors.damaged;
   lines.push_back("initial weights from " + tensors.source);
+  if (!tensors.added.empty())
+    lines.push_back(fmt::format("  whose names have '{}' in addition to the network's", printable(tensors.added)));
+  if (found.has_no_head)
+    lines.push_back(fmt::format("  but not of {}, which the file does not have: it begins with random weights",
+                                model.graph().nodes()[head_of(model.graph())].name));
   if (found.other_classes)
     lines.push_back(fmt::format("  but not of {}, which has {} classes there: it begins with random weights",
                                 model.graph().nodes()[head_of(model.graph())].name, *found.other_classes));
@@ -149,7 +172,7 @@ std::vector<std::string> load_initial_weights(const World& world, const std::fil
                                               const std::set<std::string>& others, Model& model) {
   std::vector<std::string> lines;
   if (world.root())
-    lines = load(file.extension() == ".safetensors" ? open_safetensors(file) : open_checkpoint(file), others, model);
+    lines = load(is_checkpoint(file) ? open_checkpoint(file) : open_weight_files(file, model.graph()), others, model);
   broadcast_weights(world, model);
   return lines;
 }

@@ -119,6 +119,37 @@ class Weights(helper.ProgramTest):
         self.assertEqual(found["fc3.weight"].tobytes(), expected["fc3.weight"].tobytes())
         np.testing.assert_allclose(found["fc2.weight"], tensors["fc2.weight"], rtol=0, atol=1e-29)
 
+    def test_wrapped_names_and_a_missing_head(self):
+        file = self.exported(self.trained("run", max_steps=2))
+        _, tensors = read_safetensors(file)
+        write_safetensors(file, {f"module._orig_mod.{name}": values for name, values in tensors.items()
+                                 if not name.startswith("fc3.")})
+        out = self.folder / "next"
+        result = self.succeed(*self.training(out, weights=file, max_steps=1, lr=1e-30))
+        self.assertIn("whose names have 'module._orig_mod.' in addition to the network's", result.out)
+        self.assertIn("but not of fc3, which the file does not have: it begins with random weights", result.out)
+        found = helper.read_checkpoint(out / "checkpoint.h5")["parameters"]
+        np.testing.assert_allclose(found["fc2.weight"], tensors["fc2.weight"], rtol=0, atol=1e-29)
+        write_safetensors(file, {name: values for name, values in tensors.items() if name != "fc3.bias"})
+        self.refused("missing fc3.bias", weights=file)
+
+    def test_weights_in_several_files(self):
+        file = self.exported(self.trained("run", max_steps=2))
+        _, tensors = read_safetensors(file)
+        parts = ({}, {})
+        for number, (name, values) in enumerate(tensors.items()):
+            parts[number % 2][name] = values
+        for number, part in enumerate(parts):
+            write_safetensors(self.folder / f"model-0000{number + 1}-of-00002.safetensors", part)
+        index = self.folder / "model.safetensors.index.json"
+        index.write_text(json.dumps({"weight_map": {name: f"model-0000{number + 1}-of-00002.safetensors"
+                                                    for number, part in enumerate(parts) for name in part}}))
+        out = self.trained("next", weights=index, lr=1e-30)
+        found = helper.read_checkpoint(out / "checkpoint.h5")["parameters"]
+        np.testing.assert_allclose(found["fc3.weight"], tensors["fc3.weight"], rtol=0, atol=1e-29)
+        (self.folder / "model-00002-of-00002.safetensors").unlink()
+        self.refused("model-00002-of-00002.safetensors is missing beside it", weights=index)
+
     def test_a_checkpoint_of_other_classes(self):
         """A dense layer over images, whose weights have the shape of a convolution's in a checkpoint."""
         run = self.trained("run", model="resnet20", data=self.colours)
