@@ -118,9 +118,7 @@ void add_storage_options(CLI::App& command, ImportOptions& o) {
       ->transform(number_from(0, 0.5))
       ->capture_default_str();
   command
-      .add_option(
-          "--chunk", o.chunk,
-          "Images per chunk, each with a checksum of HDF5's (slower to read); 0: no chunks")
+      .add_option("--chunk", o.chunk, "Images per chunk, each with a checksum of HDF5's (slower to read); 0: no chunks")
       ->transform(whole_number(0))
       ->capture_default_str();
   command.add_option("--shards", o.shards, "Number of files, named FILE-00000-of-00008 and so on")
