@@ -13,7 +13,7 @@ std::vector<OtherTensor> other_tensors(const OnnxFile& file, const std::set<std:
       continue;
     if (is_real(tensor))
       others.push_back({tensor.name(), checked_shape(tensor), read_floats(tensor)});
-    else if (tensor.data_type() == onnx::TensorProto::INT64)
+    else
       others.push_back({tensor.name(), checked_shape(tensor), read_tensor(tensor).wholes});
   }
   return others;

@@ -57,6 +57,12 @@ TrainedSummary summarize(const Reader& reader, const OnnxFile& file, const Graph
   for (const auto& [reason, names] : by_reason)
     if (reason != TrainedTensors::kBuffer && reason != TrainedTensors::kConstant)
       notes.push_back(fmt::format("{} {} not trained: {}", some(names), names.size() == 1 ? "is" : "are", reason));
+  if (const auto& missing = reader.trained().missing(); !missing.empty())
+    notes.push_back(
+        fmt::format("the file does not store {} of PyTorch's parameters ({}): nothing uses them, they are stored under "
+                    "another name, or "
+                    "the exporter merged them into others, unless optimize=False",
+                    missing.size(), some(missing)));
   return summary;
 }
 

@@ -70,7 +70,6 @@ Decision of_name(const onnx::TensorProto& tensor, const MadeUpNames& made_up, bo
 class ByMarks {
  public:
   explicit ByMarks(const onnx::GraphProto& graph) : marks_(marks(graph)), sources_(sources(graph)) {
-    std::set<std::string> stored;
     for (const onnx::TensorProto& tensor : graph.initializer()) ++uses_[tensor.name()];
     for (const auto& [name, from] : sources_)
       for (const std::string& source : from) ++uses_[source];
@@ -82,6 +81,14 @@ class ByMarks {
   }
 
   bool has(const std::string& tensor) const { return marks_.contains(tensor); }
+
+  // Parameters that are neither stored nor what a stored tensor was computed from.
+  std::vector<std::string> missing() const {
+    std::vector<std::string> all;
+    for (const auto& [name, mark] : marks_)
+      if (mark.kind == "PARAMETER" && !uses_.contains(name)) all.push_back(name);
+    return all;
+  }
 
   Decision operator()(const std::string& tensor) const {
     if (const auto mark = marks_.find(tensor); mark != marks_.end()) return of_mark(tensor, mark->second);
@@ -126,6 +133,7 @@ TrainedTensors::TrainedTensors(const OnnxFile& file) {
   const MadeUpNames made_up(file.graph());
   const bool of_pytorch = file.producer() == "pytorch" || file.producer() == "annulus";
   marked_ = by_marks.complete();
+  missing_ = by_marks.missing();
   constants_in_layers_ = !marked_;
   for (const onnx::TensorProto& tensor : file.graph().initializer()) {
     const bool by_mark = marked_ || by_marks.has(tensor.name());

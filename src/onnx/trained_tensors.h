@@ -2,6 +2,7 @@
 
 #include <map>
 #include <string>
+#include <vector>
 
 #include "src/onnx/file.h"
 
@@ -33,12 +34,16 @@ class TrainedTensors {
   // Whether the file has marks: then a parameter that cannot be trained is an error.
   bool marked() const { return marked_; }
 
+  // Marked parameters of which the file has no values.
+  const std::vector<std::string>& missing() const { return missing_; }
+
   // Whether the values of Constant nodes are trained in layers: if the file stores no parameters elsewhere.
   bool constants_in_layers() const { return constants_in_layers_; }
 
  private:
   std::map<const onnx::TensorProto*, Decision> decisions_;
   bool marked_ = false, constants_in_layers_ = false;
+  std::vector<std::string> missing_;
 };
 
 }  // namespace annulus

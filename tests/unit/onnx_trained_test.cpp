@@ -281,18 +281,20 @@ TEST_CASE("What a file's optimizer computed from a parameter is trained if it ha
   mark(model, "conv.weight", "PARAMETER");
   mark(model, "head.weight", "PARAMETER");
   set_only_property(model.graph(), PropertyField::graph, "pkg.torch.export.ExportedProgram.graph_signature",
-                    "\n# inputs\np_gamma: PARAMETER target='mid.gamma'\nb_k: BUFFER target='mid.k' persistent=True\n");
+                    "\n# inputs\np_gamma: PARAMETER target='mid.gamma'\nb_k: BUFFER target='mid.k' persistent=True\n"
+                    "p_bn: PARAMETER target='bn.weight'\n");
   SECTION("a view") {
     fold(model, "val_9", "['mid.gamma', 'val_3', 'unsqueeze_1']");
     const ImportedNetwork network = read(model);
     CHECK(trained(network.graph) == Set{"conv.weight", "head.weight", "mid.gamma"});
+    CHECK(network.notes.back().starts_with("the file does not store 1 of PyTorch's parameters (bn.weight): "));
   }
   SECTION("a function") {
     fold(model, "val_9", "['mid.k', 'view']");
     fold(model, "exp", "['mid.gamma']");
     const ImportedNetwork network = read(model);
     CHECK(network.trained.not_trained == Names{"val_9", "exp"});
-    CHECK(network.notes.back() ==
+    CHECK(network.notes.front() ==
           "exp is not trained: computed by the exporter from mid.gamma: export with optimize=False to train it");
   }
   SECTION("of a buffer") {
