@@ -30,7 +30,8 @@ void expect_kind(const CheckpointHeader& checkpoint, const std::filesystem::path
   if (checkpoint.model != kind.model)
     fail("{} is of model {}: resume it with --model {}", file.string(), checkpoint.model, checkpoint.model);
   if (checkpoint.onnx != kind.onnx)
-    fail("{} was made with another file {}, or with another --pixels: resume it with the same, or remove this file", file.string(), kind.model);
+    fail("{} was made with another file {}, or with another --pixels: resume it with the same, or remove this file",
+         file.string(), kind.model);
   if (checkpoint.data.labels != kind.labels)
     fail("{} was trained on labels that are {}, and these are {}: resume it with data of that kind", file.string(),
          description(checkpoint.data.labels), description(kind.labels));
