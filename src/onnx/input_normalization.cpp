@@ -162,6 +162,17 @@ Scaled reshaped(Scaled x, const Shape& from, const Shape& to) {
   return merged(x);
 }
 
+// Channels that are added, as weighted ones are to a gray image.
+std::optional<Scaled> added(const Scaled& a, const Scaled& b) {
+  if (a.channels() != b.channels() || a.axis != b.axis) return std::nullopt;
+  Scaled all = a;
+  for (std::size_t c = 0; c < all.channels(); ++c) {
+    all.alpha[c] += b.alpha[c];
+    all.beta[c] += b.beta[c];
+  }
+  return all;
+}
+
 // What a layer computes of the pixels; nothing if it does more than scaling, limiting and rearranging them.
 class Follow {
  public:
@@ -179,12 +190,8 @@ class Follow {
     return std::nullopt;
   }
   std::optional<Scaled> operator()(const ImageInput& input) const { return of_image_input(input); }
-  std::optional<Scaled> operator()(const Arithmetic& arithmetic) const {
-    return with_constant(draft_, layer_, arithmetic.op, lookup_);
-  }
-  std::optional<Scaled> operator()(const Add&) const {
-    return with_constant(draft_, layer_, Arithmetic::Operator::sum, lookup_);
-  }
+  std::optional<Scaled> operator()(const Arithmetic& arithmetic) const { return combination(arithmetic.op); }
+  std::optional<Scaled> operator()(const Add&) const { return combination(Arithmetic::Operator::sum); }
   std::optional<Scaled> operator()(const Concat& concat) const {
     return concatenated(draft_, layer_, concat.axis, lookup_);
   }
@@ -217,12 +224,25 @@ class Follow {
   }
   std::optional<Scaled> operator()(const Pad&) const { return same(); }
   std::optional<Scaled> operator()(const Resize&) const { return same(); }
+  std::optional<Scaled> operator()(const AveragePool&) const { return same(); }
+  std::optional<Scaled> operator()(const AdaptiveAveragePool&) const { return same(); }
+  std::optional<Scaled> operator()(const MaxPool&) const { return same(); }
+  std::optional<Scaled> operator()(const Mean& mean) const {  // a gray image
+    const Scaled* x = lookup_(layer_.inputs[0]);
+    if (x == nullptr || !x->axis || mean.axes != std::vector{*x->axis}) return std::nullopt;
+    return merged(*x);
+  }
 
  private:
   template <class Change>
   std::optional<Scaled> changed(const Change& change) const {
     const Scaled* x = lookup_(layer_.inputs[0]);
     return x == nullptr ? std::nullopt : std::optional<Scaled>(change(*x));
+  }
+  std::optional<Scaled> combination(Arithmetic::Operator op) const {
+    const Scaled *a = lookup_(layer_.inputs[0]), *b = lookup_(layer_.inputs[1]);
+    if (a != nullptr && b != nullptr) return op == Arithmetic::Operator::sum ? added(*a, *b) : std::nullopt;
+    return with_constant(draft_, layer_, op, lookup_);
   }
   std::optional<Scaled> same() const {
     return changed([](const Scaled& x) { return x; });
@@ -276,7 +296,7 @@ std::optional<PixelDecision> by_scale(const Scaled& x) {
   Statistics own;
   bool same = true;
   for (std::size_t c = 0; c < x.channels(); ++c) {
-    same = same && std::fabs(x.alpha[c] - 1) < 1e-6 && std::fabs(x.beta[c]) < 1e-6;
+    same = same && std::fabs(x.alpha[c] - 1) < 2e-3 && std::fabs(x.beta[c]) < 2e-3;  // weights of gray add up to 0.9999
     own.mean.push_back(-x.beta[c] / x.alpha[c]);
     own.stddev.push_back(std::fabs(1 / x.alpha[c]));
   }

@@ -148,6 +148,24 @@ const std::vector<Case>& cases() {
          m.node("Sub", {"t", "onnx::m"}, {"s"}).node("Transpose", {"s"}, {"c"}, {{"perm", Wholes{0, 3, 1, 2}}});
          return "c";
        }},
+      {"a smaller image, divided by 255", Pixels::to_255,
+       [](Model& m) {
+         m.node("AveragePool", {"x"}, {"p"}, {{"kernel_shape", Wholes{2, 2}}, {"strides", Wholes{2, 2}}});
+         return m.node("Div", {"p", "onnx::255"}, {"c"}), "c";
+       }},
+      {"a gray image", Pixels::to_one,
+       [](Model& m) {
+         m.node("ReduceMean", {"x"}, {"g"}, {{"axes", Wholes{1}}}).node("Sub", {"g", "onnx::half"}, {"s"});
+         return m.node("Concat", {"s", "s", "s"}, {"c"}, {{"axis", 1}}), "c";
+       }},
+      {"weighted channels", Pixels::normalized,
+       [](Model& m) {
+         m.number("onnx::r", 0.2989f).number("onnx::g", 0.587f).number("onnx::b", 0.114f);
+         m.node("Split", {"x"}, {"r", "g", "b"}, {{"axis", 1}}).node("Mul", {"r", "onnx::r"}, {"wr"});
+         m.node("Mul", {"g", "onnx::g"}, {"wg"}).node("Mul", {"b", "onnx::b"}, {"wb"});
+         m.node("Add", {"wr", "wg"}, {"rg"}).node("Add", {"rg", "wb"}, {"gray"});
+         return m.node("Concat", {"gray", "gray", "gray"}, {"c"}, {{"axis", 1}}), "c";
+       }},
       {"flat images", Pixels::to_one,
        [](Model& m) {
          m.tensor<std::int64_t>("rows", {2}, {0, -1}).tensor<std::int64_t>("back", {4}, {0, 3, 8, 8});
