@@ -135,17 +135,6 @@ Value NodeReader::repeat_for_images(const HostTensor& constant) {
   return repeat_for_images(add(as_layer(one.values), {}), one.axis, one.images_first);
 }
 
-Value NodeReader::one_image(Value x, std::size_t axis) {
-  const Shape shape = this->shape(x);
-  if (draft().batch(x) || batch() == 1 || shape[axis] != batch()) return x;
-  const auto* constant = draft().computed_by<Constant>(x);
-  if (constant == nullptr) fail("a parameter has other values for each image of a batch: export with an open batch");
-  const HostTensor tensor = real_numbers(shape, {constant->values.begin(), constant->values.end()});
-  const Places places{product(shape, 0, axis), batch(), 1, product(shape, axis + 1, shape.size()), true};
-  if (!places.all_of([&](std::size_t a, std::size_t b) { return tensor.at(a) == tensor.at(b); })) fail_for_numbers();
-  return add(as_layer(first_image(tensor, places, axis)), {});
-}
-
 Value NodeReader::repeat_for_images(Value x, std::size_t axis, bool images_first) {
   const Shape shape = this->shape(x);
   Shape split = shape;
@@ -160,6 +149,22 @@ Value NodeReader::repeat_for_images(Value x, std::size_t axis, bool images_first
   const Value all = add(Reshape{merged}, {repeated});
   draft().layer(all).outer = images_first ? 1 : parts;
   return all;
+}
+
+Value NodeReader::for_images(Value x, std::size_t axis, const BatchPlace& place, std::size_t extent) {
+  const Shape shape = this->shape(x);
+  if (draft().batch(x) || extent == 1 || shape[axis] != extent) return x;
+  const std::size_t parts = extent / batch();
+  if (place.outer != 1 && place.outer != parts) fail("it mixes images and constants: export with an open batch");
+  const bool images_first = place.outer == 1;
+  if (batch() == 1) return repeat_for_images(x, axis, images_first);
+  const auto* constant = draft().computed_by<Constant>(x);
+  if (constant == nullptr) fail("a parameter has other values for each image of a batch: export with an open batch");
+  const HostTensor tensor = real_numbers(shape, {constant->values.begin(), constant->values.end()});
+  const Places places{product(shape, 0, axis), batch(), parts, product(shape, axis + 1, shape.size()), images_first};
+  if (!places.all_of([&](std::size_t a, std::size_t b) { return tensor.at(a) == tensor.at(b); })) fail_for_numbers();
+  const Value one = add(as_layer(first_image(tensor, places, axis)), {});
+  return parts == 1 ? one : repeat_for_images(one, axis, images_first);
 }
 
 Shape NodeReader::other_input_shape(std::size_t input) const {

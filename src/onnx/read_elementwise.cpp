@@ -26,12 +26,12 @@ Value unrepeated(NodeReader& n, Value other, Value x) {
   return broadcast(n.shape(other), n.shape(single)) == n.shape(other) ? single : x;
 }
 
-// The values for one image of a constant that has them for every image of another value, which is combined with it.
-Value one_image_of(NodeReader& n, Value images, Value x) {
+// A value that is combined with images, for any batch.
+Value for_any_batch(NodeReader& n, Value images, Value x) {
   const auto place = n.draft().batch(images);
   const std::size_t rank = n.shape(images).size(), own = n.shape(x).size();
-  if (!place || place->outer != 1 || place->axis + own < rank) return x;
-  return n.one_image(x, place->axis + own - rank);
+  if (!place || place->axis + own < rank) return x;
+  return n.for_images(x, place->axis + own - rank, *place, n.shape(images)[place->axis]);
 }
 
 // A constant of equal elements, if it does not enlarge the other input.
@@ -284,8 +284,8 @@ void read_where(NodeReader& n) {
 
 Value NodeReader::combine(Arithmetic::Operator op, Value a, Value b) {
   if (const auto found = recognized(*this, op, a, b)) return *found;
-  b = one_image_of(*this, a, unrepeated(*this, a, b));
-  a = one_image_of(*this, b, unrepeated(*this, b, a));
+  b = for_any_batch(*this, a, unrepeated(*this, a, b));
+  a = for_any_batch(*this, b, unrepeated(*this, b, a));
   const Shape of_a = shape(a), of_b = shape(b), out = broadcast(of_a, of_b);
   const auto place_a = draft().batch(a), place_b = draft().batch(b);
   if (place_a && place_b &&

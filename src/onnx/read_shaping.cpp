@@ -149,7 +149,8 @@ Value concat(NodeReader& n, std::vector<Value> values, std::size_t axis) {
     if (own && own != place) fail("it mixes the images of a batch");
     if (own) continue;
     if (place->axis >= n.shape(value).size()) fail("its inputs do not fit each other");
-    value = n.one_image(value, place->axis);
+    value = n.for_images(value, place->axis, *place, extent);
+    if (n.draft().batch(value)) continue;
     Shape shape = n.shape(value);
     shape[place->axis] = extent;
     value = n.expand_to_batch(value, shape, *place);

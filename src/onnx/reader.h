@@ -179,9 +179,10 @@ class NodeReader {
   // dimension, which becomes images of its elements, or elements of images.
   Value repeat_for_images(const HostTensor& constant);
   Value repeat_for_images(Value x, std::size_t axis, bool images_first = true);
-  // A value with which images are combined, whose dimension `axis` is theirs: if it is a constant for each image of the
-  // file's batch, with equal values for all, it is replaced by those of one. Throws Error if they differ.
-  Value one_image(Value x, std::size_t axis);
+  // A value with which images are combined, whose dimension `axis` is that of `place`, and has `extent` elements. If
+  // the value has as many, for the file's batch, it is replaced by a value for any batch. Throws Error if images
+  // differ.
+  Value for_images(Value x, std::size_t axis, const BatchPlace& place, std::size_t extent);
   // The places of the numbers of a constant input that follow the batch.
   std::vector<std::size_t> following(std::size_t input) const;
   void expect_same_for_batches(std::size_t input) const;  // throws Error if it is a constant that follows the batch

@@ -128,6 +128,10 @@ class Export(ExportTest):
             self.assertEqual(len(result.messages), 1, result)
             return result.err
 
+        for name in ("w.pt", "w.bin", "w.pth"):
+            self.assertRegex(complaint(self.folder / name, "--checkpoint", run), r"\.onnx for the network, or \.safetensors")
+            self.assertFalse((self.folder / name).exists())
+
         file = self.folder / "model.onnx"
         self.assertIn("nowhere.h5", complaint(file, "--checkpoint", self.folder / "nowhere.h5"))
         self.assertIn("no averaged weights", complaint(file, "--checkpoint", run, "--weights", "ema"))

@@ -6,6 +6,7 @@ import onnx
 from onnx import TensorProto, helper as make, numpy_helper
 
 import helper
+import onnx_numpy
 import weights_test
 
 
@@ -95,6 +96,56 @@ class NetworkFile(helper.ProgramTest):
         first, second = (helper.read_checkpoint(run / "checkpoint.h5")["parameters"] for run in (out, again))
         for name, values in first.items():
             np.testing.assert_allclose(second[name], values, rtol=1e-4, atol=1e-6)
+
+    def test_networks_that_normalize_images_get_the_pixels_that_they_expect(self):
+        model, tensors = small()
+        for name, value in {"onnx::0": 0, "onnx::255": 255, "onnx::mean": 0.3, "onnx::std": 0.2}.items():
+            model.graph.initializer.append(numpy_helper.from_array(np.float32(value), name))
+        for node in reversed([make.make_node("Max", ["x", "onnx::0"], ["limited"], "limit"),
+                              make.make_node("Div", ["limited", "onnx::255"], ["scaled_x"], "divide"),
+                              make.make_node("Sub", ["scaled_x", "onnx::mean"], ["centred"], "center"),
+                              make.make_node("Div", ["centred", "onnx::std"], ["own"], "normalize")]):
+            model.graph.node.insert(0, node)
+        model.graph.node[4].input[0] = "own"
+        file, out, exported = self.save(model), self.folder / "run", self.folder / "exported.onnx"
+        images = np.random.default_rng(2).integers(0, 256, (3, 12, 12, 1), dtype=np.uint8)
+
+        def first_layer(out, **options):
+            self.train(out, model=file, data=self.images, lr=1e-9, max_steps=1, **options)
+            self.succeed("export", exported, "--checkpoint", out, "--overwrite")
+            graph = onnx.load(str(exported))
+            values = onnx_numpy.all_values(graph, images)
+            return values[next(node for node in graph.graph.node if node.op_type == "Conv").input[0]]
+
+        pixels = images.transpose(0, 3, 1, 2).astype(np.float32)
+        np.testing.assert_allclose(first_layer(self.folder / "auto"), (pixels / 255 - 0.3) / 0.2, rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(first_layer(out, pixels="0..1"), (pixels / 65025 - 0.3) / 0.2, rtol=1e-4, atol=1e-4)
+        self.succeed("eval", "--checkpoint", out, "--data", self.images)
+        again = helper.run(*self.training(out, model=file, data=self.images, max_steps=2, resume=True))
+        self.assertRegex(again.err, "another --pixels")
+        out = helper.run("models", "--check", file, "--pixels", "normalized").out
+        self.assertIn("--pixels normalized", out)
+
+    def test_files_that_are_no_network_are_named_with_what_to_do(self):
+        for name, content, words in (("w.pt", b"PK\3\4", "torch.onnx.export"), ("w.safetensors", b"", "empty"),
+                                     ("gone.pth", None, "torch.onnx.export"), ("net.onnx", b"", "fetch it again"),
+                                     ("net.onnx", b"version https://git-lfs.github.com/spec/v1\n", "git lfs pull"),
+                                     ("net.onnx", b"\n<!DOCTYPE html>", "web page"),
+                                     ("net.onnx", b"\x80\x02}", "pickled")):
+            with self.subTest(name=name, content=content):
+                if content is not None:
+                    (self.folder / name).write_bytes(content)
+                result = helper.run(*self.training(self.folder / "run", model=self.folder / name, data=self.images))
+                self.assertNotEqual(result.status, 0)
+                self.assertEqual(len(result.messages), 1, result)
+                self.assertIn(words, result.messages[0])
+
+    def test_names_of_megabytes_are_shortened(self):
+        model, _ = small()
+        model.graph.node[1].op_type = "N" * 2_000_000
+        result = helper.run("models", "--check", self.save(model))
+        self.assertLess(len(result.out + result.err), 4000)
+        self.assertIn("is not supported", result.out)
 
     def test_batch_norms_keep_their_momentum(self):
         model, tensors = small()

@@ -63,6 +63,7 @@ OPERATIONS = {
     "BatchNormalization": batch_normalization,
     "Cast": lambda x, to: x.astype(onnx.helper.mapping.TENSOR_TYPE_TO_NP_TYPE[to]),
     "Constant": lambda value: onnx.numpy_helper.to_array(value),
+    "Clip": np.clip,
     "Concat": lambda *x, axis: np.concatenate(x, axis),
     "Conv": convolution,
     "Erf": np.vectorize(math.erf, otypes=[np.float32]),
@@ -87,10 +88,16 @@ OPERATIONS = {
 
 def run(model, images):
     """The outputs, by name."""
+    values = all_values(model, images)
+    return {output.name: values[output.name] for output in model.graph.output}
+
+
+def all_values(model, images):
+    """Every value of the network, by name."""
     graph = model.graph
     values = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in graph.initializer}
     values[graph.input[0].name] = images
     for node in graph.node:
         attributes = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
         values[node.output[0]] = OPERATIONS[node.op_type](*(values[name] for name in node.input), **attributes)
-    return {output.name: values[output.name] for output in graph.output}
+    return values

@@ -141,6 +141,16 @@ TEST_CASE("Constants of a fixed batch that are equal for its images are repeated
   }
 }
 
+TEST_CASE("Constants of a fixed batch for rows that images follow are repeated for every image") {
+  const std::int64_t batch = GENERATE(1, 2);
+  Model m({batch, 1, 1, 2});
+  const Values values = batch == 1 ? Values{7, 8} : Values{7, 8, 7, 8};
+  m.tensor<std::int64_t>("onnx::flat", {1}, {-1}).tensor<std::int64_t>("onnx::back", {2}, {-1, 2});
+  m.tensor<float>("onnx::c", {2 * batch}, values).node("Reshape", {"x", "onnx::flat"}, {"row"});
+  m.node("Add", {"row", "onnx::c"}, {"s"}).node("Reshape", {"s", "onnx::back"}, {"y"});
+  CHECK(outputs(m.file(), {1, 2, 3, 4, 5, 6}, 3) == Values{8, 10, 10, 12, 12, 14});
+}
+
 TEST_CASE("Constants with other values for each image are refused") {
   Repeated r;
   Model& m = r.model;
