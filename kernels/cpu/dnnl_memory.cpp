@@ -2,6 +2,8 @@
 
 #include <fmt/ranges.h>
 
+#include <limits>
+
 #include "kernels/base/error.h"
 
 namespace annulus::cpu {
@@ -83,8 +85,11 @@ dnnl::primitive_attr attributes(bool relu) {
   dnnl::primitive_attr attributes;
   attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
   if (!relu) return attributes;
+  // Without a slope below zero, oneDNN takes a maximum with 0, which turns NaN to 0 and hides divergence. With a slope
+  // it compares and multiplies, at the same speed. The smallest normal number leaves nothing of ordinary values.
+  constexpr float kSlope = std::numeric_limits<float>::min();
   dnnl::post_ops after;
-  after.append_eltwise(1.0f, dnnl::algorithm::eltwise_relu, 0.0f, 0.0f);
+  after.append_eltwise(1.0f, dnnl::algorithm::eltwise_relu, kSlope, 0.0f);
   attributes.set_post_ops(after);
   return attributes;
 }

@@ -33,7 +33,7 @@ dnnl::memory::desc plain_layout(const Shape& shape, DataType type = DataType::f3
 // Returns the layout that `parameters[index]` already has, or any_layout() if `parameters` is empty.
 dnnl::memory::desc fixed_or_any(const std::vector<TensorSpec>& parameters, std::size_t index, const Shape& shape);
 
-// Attributes of a primitive that uses an operation's scratch, and optionally ends with a ReLU.
+// Attributes of a primitive that uses an operation's scratch, and optionally ends with a ReLU, which passes NaN.
 dnnl::primitive_attr attributes(bool relu = false);
 
 dnnl::memory memory_at(const dnnl::memory::desc& desc, DeviceView view);
