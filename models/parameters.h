@@ -31,7 +31,7 @@ struct Parameter {
 // The first slot is the steering slot: kSteering floats, metrics that the training loop itself all-reduces.
 class Parameters {
  public:
-  static constexpr std::size_t kSteering = 5;
+  static constexpr std::size_t kSteering = 6;
 
   // Allocates an arena: `bytes` of zeroed memory that outlives the Parameters. If not set, the device allocates it.
   using Allocate = std::function<DeviceView(std::size_t bytes)>;

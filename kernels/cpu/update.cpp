@@ -1,6 +1,7 @@
 #include "kernels/cpu/update.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <type_traits>
 #include <utility>
@@ -9,6 +10,7 @@
 #include "kernels/cpu/flat.h"
 #include "kernels/cpu/for_each_element.h"
 #include "kernels/cpu/squares.h"
+#include "kernels/divergence.h"
 
 namespace annulus::cpu {
 namespace {
@@ -22,39 +24,55 @@ struct UpdateSlice {
   float weight_decay;
 };
 
+// Calls update(i), which returns the new weight, for each i below `size`, like for_each_element(). Returns whether all
+// weights are finite: the sum of their products with 0 is then 0, else NaN.
+template <class Body>
+bool update_each(std::size_t size, const Body& update) {
+  const auto end = static_cast<std::ptrdiff_t>(size);
+  float zeros = 0;
+#pragma omp parallel if (end >= kParallelElements)
+  {
+    const Body own = update;
+#pragma omp for simd schedule(static) reduction(+ : zeros)
+    for (std::ptrdiff_t i = 0; i < end; ++i) zeros += own(i) * 0;
+  }
+  return zeros == 0;
+}
+
 template <bool kNesterov>
-void sgd(const UpdateSlice& s, const Sgd& rule, float rate) {
-  for_each_element(s.size, [w = s.weights, g = s.gradients, v = s.first_state, decay = s.weight_decay,
-                            momentum = rule.momentum, rate](auto i) {
+bool sgd(const UpdateSlice& s, const Sgd& rule, float rate) {
+  return update_each(s.size, [w = s.weights, g = s.gradients, v = s.first_state, decay = s.weight_decay,
+                              momentum = rule.momentum, rate](auto i) {
     const float gradient = g[i] + decay * w[i];
     v[i] = momentum * v[i] + gradient;
-    w[i] -= rate * (kNesterov ? gradient + momentum * v[i] : v[i]);
+    return w[i] -= rate * (kNesterov ? gradient + momentum * v[i] : v[i]);
   });
 }
 
-void lars(const UpdateSlice& s, const Lars& rule, float rate) {
-  for_each_element(s.size, [w = s.weights, g = s.gradients, v = s.first_state, decay = s.weight_decay,
-                            momentum = rule.momentum, rate](auto i) {
+bool lars(const UpdateSlice& s, const Lars& rule, float rate) {
+  return update_each(s.size, [w = s.weights, g = s.gradients, v = s.first_state, decay = s.weight_decay,
+                              momentum = rule.momentum, rate](auto i) {
     v[i] = momentum * v[i] + rate * (g[i] + decay * w[i]);
-    w[i] -= v[i];
+    return w[i] -= v[i];
   });
 }
 
-void adamw(const UpdateSlice& s, const AdamW& rule, float rate, std::uint64_t step) {
+bool adamw(const UpdateSlice& s, const AdamW& rule, float rate, std::uint64_t step) {
   // 1 / (1 - beta^step)
   const auto correction = [&](float beta) {
     return static_cast<float>(1 / (1 - std::pow(double{beta}, static_cast<double>(step))));
   };
-  for_each_element(s.size, [w = s.weights, g = s.gradients, m = s.first_state, v = s.second_state,
-                            decay = s.weight_decay, beta1 = rule.beta1, beta2 = rule.beta2, epsilon = rule.epsilon,
-                            rate, correction1 = correction(rule.beta1), correction2 = correction(rule.beta2)](auto i) {
-    m[i] = beta1 * m[i] + (1 - beta1) * g[i];
-    v[i] = beta2 * v[i] + (1 - beta2) * g[i] * g[i];
-    w[i] -= rate * (m[i] * correction1 / (std::sqrt(v[i] * correction2) + epsilon) + decay * w[i]);
-  });
+  return update_each(
+      s.size, [w = s.weights, g = s.gradients, m = s.first_state, v = s.second_state, decay = s.weight_decay,
+               beta1 = rule.beta1, beta2 = rule.beta2, epsilon = rule.epsilon, rate,
+               correction1 = correction(rule.beta1), correction2 = correction(rule.beta2)](auto i) {
+        m[i] = beta1 * m[i] + (1 - beta1) * g[i];
+        v[i] = beta2 * v[i] + (1 - beta2) * g[i] * g[i];
+        return w[i] -= rate * (m[i] * correction1 / (std::sqrt(v[i] * correction2) + epsilon) + decay * w[i]);
+      });
 }
 
-class ArenaUpdate : public Update {
+class ArenaUpdate : public Update, public Divergence {
  public:
   ArenaUpdate(const UpdateRule& rule, const UpdateArenas& arenas, const std::vector<UpdateSegment>& segments)
       : rule_(rule), arenas_(arenas), places_(arenas.kept), segments_(segments), local_rates_(segments.size(), 1.0f) {
@@ -71,6 +89,8 @@ class ArenaUpdate : public Update {
       move_towards(within(arenas_.weights, slice), within(arenas_.average, {place, place + slice.size()}),
                    average_share(arenas_.average_decay, step));
   }
+
+  bool diverged() const override { return diverged_; }
 
   void measure_parameters(const Range& slice) override {
     std::vector<ExactSum> sums;  // of the squares of weights and of gradients
@@ -172,8 +192,7 @@ class ArenaUpdate : public Update {
   }
 
   // `place`: of the part in the states.
-  void update(const Range& part, std::size_t place, const UpdateSegment& segment, float rate,
-              std::uint64_t step) const {
+  void update(const Range& part, std::size_t place, const UpdateSegment& segment, float rate, std::uint64_t step) {
     if (segment.role == Role::metric) return;
     const auto state = [&](std::size_t number) {
       const DeviceView arena = arenas_.states[number];
@@ -181,17 +200,21 @@ class ArenaUpdate : public Update {
     };
     const std::span<float> weights = within(arenas_.weights, part);
     const std::span<const float> gradients = within(arenas_.gradients, part);
-    if (segment.role == Role::statistic) return move_towards(gradients, weights, segment.statistic_momentum);
+    if (segment.role == Role::statistic) {
+      move_towards(gradients, weights, segment.statistic_momentum);
+      note(std::ranges::all_of(weights, [](float value) { return std::isfinite(value); }));
+      return;
+    }
     const UpdateSlice slice{part.size(), weights.data(), gradients.data(),
                             state(0),    state(1),       weight_decay(rule_, segment)};
-    if (const auto* rule = std::get_if<Sgd>(&rule_)) {
-      if (rule->nesterov)
-        sgd<true>(slice, *rule, rate);
-      else
-        sgd<false>(slice, *rule, rate);
-    }
-    if (const auto* rule = std::get_if<AdamW>(&rule_)) adamw(slice, *rule, rate, step);
-    if (const auto* rule = std::get_if<Lars>(&rule_)) lars(slice, *rule, rate);
+    if (const auto* rule = std::get_if<Sgd>(&rule_))
+      note(rule->nesterov ? sgd<true>(slice, *rule, rate) : sgd<false>(slice, *rule, rate));
+    if (const auto* rule = std::get_if<AdamW>(&rule_)) note(adamw(slice, *rule, rate, step));
+    if (const auto* rule = std::get_if<Lars>(&rule_)) note(lars(slice, *rule, rate));
+  }
+
+  void note(bool finite) {
+    if (!finite) diverged_ = true;
   }
 
   const UpdateRule rule_;
@@ -202,6 +225,7 @@ class ArenaUpdate : public Update {
   GradientNorms norms_;
   std::function<double(double)> all_;  // see include()
   ExactSum squares_;
+  std::atomic<bool> diverged_ = false;
 };
 
 }  // namespace

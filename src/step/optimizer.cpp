@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "kernels/divergence.h"
+
 namespace annulus {
 namespace {
 
@@ -57,6 +59,11 @@ void Optimizer::plan(UpdateArenas arenas, std::size_t bytes) {
   arenas.average = average();
   arenas.average_decay = average_decay_;
   rule_ = updates_on_->plan(kind_, arenas, segments_);
+}
+
+bool Optimizer::diverged() const {
+  const auto* divergence = dynamic_cast<const Divergence*>(rule_.get());
+  return divergence != nullptr && divergence->diverged();
 }
 
 template <class Visit>

@@ -51,6 +51,7 @@ class Optimizer {
   GradientNorms take_norms() { return rule_->take_norms(); }
   void add_squares(const Range& slice) { rule_->add_squares(slice); }  // at any time
   double take_squares() { return rule_->take_squares(); }
+  bool diverged() const;  // see Divergence; since the last keep()
   // Likewise, after clip(): takes the norms of all parameters. REQUIRES: sharded() and needs_whole_parameters().
   void measure_parameters() { rule_->measure_parameters(all_); }
 

@@ -24,7 +24,7 @@ void expect_finite(Model& model, const std::string& when) {
     values.resize(elements(p.spec.shape));
     model.device().read(p.spec, model.parameters().weight(p), values);
     if (!std::ranges::all_of(values, [](float value) { return std::isfinite(value); }))
-      fail("{} is no longer finite {}: lower --lr; the last checkpoint is valid", p.name, when);
+      fail("{} is no longer finite {}: training has diverged; lower --lr", p.name, when);
   }
 }
 
@@ -51,7 +51,7 @@ void check_replicas(const World& world, Model& model, const Optimizer& optimizer
     if (hashes[rank] != right) wrong.push_back(rank);
   fail(
       "the replicas differ {}: rank {} does not have the parameters of the others, though all made the same updates; "
-      "suspect the memory or the processor of its machine, and resume from the last checkpoint",
+      "suspect the memory or the processor of its machine, and resume from a checkpoint, if there is one",
       when, fmt::join(wrong, ", "));
 }
 

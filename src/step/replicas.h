@@ -15,7 +15,7 @@ std::uint64_t checksum(Model& model, const Optimizer& optimizer);
 
 // Checks the replicas before parameters are saved or evaluated: compares their checksums over all ranks. Throws Error
 // on every rank, with `when`, if they are not bit-identical, naming the ranks that differ from the others, or if a
-// parameter is not finite, naming it (a NaN need not reach the loss: a ReLU takes it for zero). Collective.
+// parameter is not finite, naming it (a NaN need not reach the loss: a vendor's ReLU may take it for zero). Collective.
 void check_replicas(const World& world, Model& model, const Optimizer& optimizer, const std::string& when);
 
 }  // namespace annulus

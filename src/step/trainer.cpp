@@ -248,8 +248,7 @@ StepMetrics Trainer::step(const Batch& batch, const ControlFlags& flags, const M
     wait_for_metrics(batch, flags);
     record_times(last_timestamps_);
     metrics = read_metrics();
-    if (!std::isfinite(metrics.loss))
-      fail("the loss is {}: the parameters of the previous step are the last valid ones; lower --lr", metrics.loss);
+    expect_finite(metrics);
     if (metrics.control_flags.copy > 0) before_update_();
     updating_ = true;
     if (sends_differences())
@@ -681,7 +680,8 @@ void Trainer::send(std::size_t count) {
 }
 
 // From now on gradients are overwritten.
-void Trainer::begin_backward(const ControlFlags& flags) {
+void Trainer::begin_backward(ControlFlags flags) {
+  flags.diverged = optimizer_.diverged() ? 1.0f : 0.0f;
   const Parameters& parameters = model_.parameters();
   static_assert(sizeof flags == Parameters::kSteering * sizeof(float));
   model_.device().upload(std::as_bytes(std::span(&flags, 1)),
@@ -804,8 +804,8 @@ StepMetrics Trainer::read_metrics() {
   if (const Parameter* metrics = parameters.metrics())
     std::memcpy(&means, slots_.data() + metrics->offset, sizeof means);
   if (options_.pipeline == nullptr) return {means[0], means[1], timestamps_.steps, flags};
-  std::array<double, 7> sums{means[0],         means[1],   flags.stop,   flags.evaluate,
-                             flags.checkpoint, flags.copy, flags.skipped};
+  std::array<double, 8> sums{means[0],         means[1],   flags.stop,    flags.evaluate,
+                             flags.checkpoint, flags.copy, flags.skipped, flags.diverged};
   const Mark begun = device_.mark();
   options_.pipeline->sum(sums);
   timestamps_.neighbours.push_back({begun, device_.mark()});
@@ -813,7 +813,21 @@ StepMetrics Trainer::read_metrics() {
           sums[1],
           timestamps_.steps,
           {static_cast<float>(sums[2]), static_cast<float>(sums[3]), static_cast<float>(sums[4]),
-           static_cast<float>(sums[5]), static_cast<float>(sums[6])}};
+           static_cast<float>(sums[5]), static_cast<float>(sums[6]), static_cast<float>(sums[7])}};
+}
+
+void Trainer::expect_finite(const StepMetrics& metrics) const {
+  if (std::isfinite(metrics.loss)) {
+    if (metrics.control_flags.diverged > 0)
+      fail("an earlier update made parameters that are not finite: training has diverged; lower --lr");
+    return;
+  }
+  if (optimizer_.step() == 0)
+    fail(
+        "the loss is {} before the first update: the initial weights and these samples lead to it, whatever --lr is; "
+        "look for values that are not finite or too large",
+        metrics.loss);
+  fail("the loss is {}: training has diverged; lower --lr", metrics.loss);
 }
 
 }  // namespace annulus

@@ -34,8 +34,9 @@ Parameters::Allocate allocate_weights(const std::string& strategy, AllReduce& al
 // made the request.
 struct ControlFlags {
   float stop = 0, evaluate = 0, checkpoint = 0;
-  float copy = 0;     // see Trainer::before_update()
-  float skipped = 0;  // the rank has skipped bad samples
+  float copy = 0;      // see Trainer::before_update()
+  float skipped = 0;   // the rank has skipped bad samples
+  float diverged = 0;  // set by the trainer: an update made a parameter that is not finite
 
   bool operator==(const ControlFlags&) const = default;
 };
@@ -109,7 +110,8 @@ class Trainer {
   void begin_round(const StepPlan& round);
 
   // Runs a step. `batch`: this rank's share, possibly empty. `flags` are summed over the ranks together with the
-  // gradients; the caller acts on them. Throws Error if the loss is not finite, before any parameter has changed.
+  // gradients; the caller acts on them. Throws Error on every rank if the loss is not finite, before any parameter has
+  // changed, or if an earlier update of any rank made a parameter that is not: a NaN need not reach the loss.
   // `begun`: when the step began on the device's lane, for the ledger.
   //
   // On a GPU a step that is no round may still be running when this returns: the loss is known early in backward, and
@@ -221,7 +223,7 @@ class Trainer {
   DeviceView written(DeviceView gradients) const;  // without the steering slot, which the network does not write
   void send(std::size_t gradients);
   void tick();
-  void begin_backward(const ControlFlags& flags);
+  void begin_backward(ControlFlags flags);
   template <class Wait>
   Timestamps::Part wait_for_ranks(const Wait& wait);  // for an all-reduce that is not a bucket's
   void plan_strategy();
@@ -244,6 +246,7 @@ class Trainer {
   void send_metrics(const ControlFlags& flags);
   void wait_for_metrics(const Batch& batch, const ControlFlags& flags);
   StepMetrics read_metrics();
+  void expect_finite(const StepMetrics& metrics) const;
   void exchange(Activity::Phase phase, const char* name, const std::function<void()>& wait);
   void record_times(StepTimestamps& timestamps);
   void book(Timestamps& timestamps, StepTimestamps& step);

@@ -683,6 +683,33 @@ TEST_CASE("a non-finite loss stops every rank before any parameter changes") {
   CHECK(hash(replica.optimizer.state(0)) == velocity);
 }
 
+TEST_CASE("an update that diverges on one rank ends the next step on all, though the loss is finite") {
+  const World world;
+  const auto n = static_cast<std::size_t>(world.size());
+  const std::string strategy = GENERATE("synchronous", "sharded");
+  const std::string algorithm = strategy == "sharded" && n > 1 ? "ring" : "auto";
+  Replica replica(world, algorithm, {64}, {.global_batch = n, .strategy = strategy}, with_norms());
+  replica.step(world, plan(0, n));
+  replica.trainer.finish();
+  const Parameters& parameters = replica.model.parameters();
+  const auto mean = std::ranges::find(parameters.all(), Role::statistic, &Parameter::role);  // not used in training
+  if (world.rank() + 1 == world.size() || strategy == "sharded")  // then all ranks may have the same weights
+    floats(parameters.weight(*mean)).front() = std::numeric_limits<float>::infinity();
+  CHECK_NOTHROW(replica.step(world, plan(1, n)));
+  CHECK_THROWS_WITH(replica.step(world, plan(2, n)), Catch::Contains("an earlier update made parameters"));
+}
+
+TEST_CASE("a loss that is not finite before the first update is not blamed on the rate") {
+  const World world;
+  Replica replica(world, "auto", {});
+  const Parameters& parameters = replica.model.parameters();
+  const auto bias = std::ranges::find(parameters.all(), "fc3.bias", &Parameter::name);
+  replica.device->write(std::vector<float>(kTask.classes, std::numeric_limits<float>::infinity()), bias->spec,
+                        parameters.weight(*bias));
+  CHECK_THROWS_WITH(replica.step(world, plan(0, static_cast<std::size_t>(world.size()))),
+                    Catch::Contains("before the first update") && !Catch::Contains("lower --lr"));
+}
+
 namespace {
 
 constexpr std::size_t kOwnBatch = 3;

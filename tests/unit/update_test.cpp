@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "kernels/cpu/cpu_device.h"
+#include "kernels/divergence.h"
 #include "tests/unit/update_rules.h"
 
 namespace annulus {
@@ -24,6 +25,10 @@ double distance(const std::vector<float>& ours, const std::vector<double>& expec
   double most = 0;
   for (std::size_t i = 0; i < ours.size(); ++i) most = std::max(most, std::abs(ours[i] - expected[i]));
   return most;
+}
+
+bool diverged(const Update& update) {
+  return dynamic_cast<const Divergence&>(update).diverged();
 }
 
 }  // namespace
@@ -61,6 +66,31 @@ TEST_CASE("updates match their formulas, in any slices and on any number of thre
   CHECK(distance(first.values, naive.first) < 2e-6);
   CHECK(distance(second.values, naive.second) < 2e-6);
   CHECK(states(rule) == (std::holds_alternative<AdamW>(rule) ? 2 : 1));
+}
+
+TEST_CASE("an update that makes a weight or a statistic not finite is noticed") {
+  const UpdateRule rule = GENERATE(from_range(test::kRules));
+  const float bad = GENERATE(std::numeric_limits<float>::quiet_NaN(), -std::numeric_limits<float>::infinity());
+  const auto segments = test::some_segments();
+  const std::size_t size = segments.back().range.end;
+  cpu::CpuDevice device(2);
+  for (const std::size_t at :
+       std::initializer_list<std::size_t>{16, 40, 120, 20000, 40170, size - 1}) {  // some of each role
+    Arena weights(random_values(size, 1)), gradients(random_values(size, 2)), first{std::vector<float>(size)},
+        second{std::vector<float>(size)};
+    const auto update = cpu::plan_update(
+        rule, {weights.view(), gradients.view(), {}, {first.view(), states(rule) > 1 ? second.view() : DeviceView{}}},
+        segments);
+    const Range all{0, size};
+    if (needs_whole_parameters(rule)) update->measure_parameters(all);
+    update->run(all, 0.1f, 1);
+    CHECK_FALSE(diverged(*update));
+    gradients.values[at] = bad;
+    if (needs_whole_parameters(rule)) update->measure_parameters(all);
+    update->run(all, 0.1f, 2);
+    CAPTURE(rule.index(), bad, at);
+    CHECK(diverged(*update) == (at >= 32));  // before, there are metrics, which are not updated
+  }
 }
 
 TEST_CASE("gradients are clipped by the global norm, bit-identically on any number of threads") {

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstdint>
 #include <span>
@@ -9,6 +10,7 @@
 #include "kernels/cuda/ops/gradient_clip.h"
 #include "kernels/cuda/ops/limits.h"
 #include "kernels/cuda/ops/operations.h"
+#include "kernels/divergence.h"
 
 namespace annulus::cuda {
 namespace {
@@ -106,12 +108,15 @@ __device__ void apply(const Step& step, std::uint32_t segment, const SegmentFact
   if constexpr (Step::kStates > 1) store_floats(second, second_state);
 }
 
-// Processes 4 floats at a time. Reads and writes each weight and its data once.
+// Processes 4 floats at a time. Reads and writes each weight and its data once. Sets `diverged` if a value that it
+// writes to the weights is not finite.
 template <class Step, class T>
 __global__ void update(Predecessor previous, Step step, Arenas<T> arenas, const Owner* owners,
-                       const SegmentFactors* factors, std::size_t begin, std::size_t end, const std::uint32_t* skip) {
+                       const SegmentFactors* factors, std::size_t begin, std::size_t end, const std::uint32_t* skip,
+                       std::uint32_t* diverged) {
   await(previous);
   if (skipped(skip)) return;
+  bool finite = true;
   for (std::size_t i = begin + 4 * grid_thread(); i < end; i += 4 * grid_threads()) {
     const Owner owner = owners[i / kSlot];
     if (owner.role == static_cast<std::uint32_t>(Role::metric)) continue;
@@ -122,9 +127,11 @@ __global__ void update(Predecessor previous, Step step, Arenas<T> arenas, const 
     else
       apply(step, owner.segment, factors[owner.segment], weights, gradients, arenas.first_state + (i - begin),
             arenas.second_state + (i - begin));
+    for (const float weight : weights.at) finite = finite && fabsf(weight) < INFINITY;
     store_floats(weights, arenas.weights + i);
     if (arenas.copies != nullptr) store_copies(weights, arenas.copies + i);
   }
+  if (!finite) atomicExch(diverged, 1u);
 }
 
 // A segment's chunks, which are consecutive.
@@ -269,7 +276,7 @@ std::vector<SegmentFactors> factors(const UpdateRule& rule, const std::vector<Up
 }
 
 template <class T>
-class ArenaUpdate : public Update {
+class ArenaUpdate : public Update, public Divergence {
  public:
   ArenaUpdate(const UpdateRule& rule, const UpdateArenas& arenas, const std::vector<UpdateSegment>& segments,
               Context& context)
@@ -285,6 +292,7 @@ class ArenaUpdate : public Update {
         factors_(on_device(factors(rule, segments))),
         clip_(arenas, segments, context) {
     for (const Range& slice : arenas.kept) expect_blocks(slice, 4);
+    *data<std::uint32_t>(diverged_.view()) = 0;
     if (std::holds_alternative<Lars>(rule)) local_ = std::make_unique<LocalRates>(arenas, segments, context);
   }
 
@@ -297,6 +305,10 @@ class ArenaUpdate : public Update {
     move_towards(weights_.slice(slice.begin * sizeof(float), bytes),
                  average_.slice(places_.of(slice.begin) * sizeof(float), bytes), average_share(average_decay_, step),
                  context_);
+  }
+
+  bool diverged() const override {
+    return std::atomic_ref(*data<std::uint32_t>(diverged_.view())).load(std::memory_order_relaxed) != 0;
   }
 
   void measure_parameters(const Range& slice) override {
@@ -332,7 +344,7 @@ class ArenaUpdate : public Update {
       if (*state != nullptr) *state += places_.of(slice.begin);
     launch(update<Step, T>, blocks_for(slice.size() / 4, kThreads, context_.multiprocessors), kThreads,
            context_.lane.get(), step, arenas, data<Owner>(owners_.view()), data<SegmentFactors>(factors_.view()),
-           slice.begin, slice.end, context_.skip);
+           slice.begin, slice.end, context_.skip, data<std::uint32_t>(diverged_.view()));
   }
 
   UpdateRule rule_;
@@ -345,6 +357,7 @@ class ArenaUpdate : public Update {
   Buffer factors_;  // one for each segment
   GradientClip clip_;
   std::unique_ptr<LocalRates> local_;
+  const Buffer diverged_ = allocate_pinned(sizeof(std::uint32_t));  // the host reads it while the lane goes on
 };
 
 }  // namespace

@@ -6,6 +6,7 @@
 
 #include "kernels/cuda/ops/flat.h"
 #include "kernels/cuda/ops/loss_scaling.h"
+#include "kernels/divergence.h"
 #include "tests/gpu/ops/gpu.h"
 #include "tests/unit/update_rules.h"
 
@@ -124,6 +125,23 @@ TEST_CASE("on a GPU: updates match their formulas, in any slices, and write the 
   CHECK(distance(trial.first.read(), naive.first) < 2e-6);
   CHECK(distance(trial.second.read(), naive.second) < 2e-6);
   if (trial.copy.view()) CHECK(copies(gpu, trial.copy.view()) == test::rounded(weights, gpu.context.type()));
+}
+
+TEST_CASE("on a GPU: an update that makes a weight or a statistic not finite is noticed") {
+  const UpdateRule rule = GENERATE(from_range(test::kRules));
+  Gpu gpu(Precision::fp32);
+  Trial trial(gpu, rule);
+  const Range all{0, trial.size};
+  for (const std::size_t at : {std::size_t{16}, std::size_t{120}, std::size_t{20000}}) {  // a metric first
+    Values gradients = random_values(trial.size, 2);
+    gradients[at] = std::numeric_limits<float>::infinity();
+    trial.gradients.write(gradients);
+    if (needs_whole_parameters(rule)) trial.update->measure_parameters(all);
+    trial.update->run(all, 0.1f, 1);
+    trial.weights.read();  // waits for the update
+    CAPTURE(rule.index(), at);
+    CHECK(dynamic_cast<const Divergence&>(*trial.update).diverged() == (at >= 32));
+  }
 }
 
 TEST_CASE("on a GPU: an update of kept slices has the bits of an update of all") {
