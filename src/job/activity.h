@@ -31,6 +31,7 @@ class Activity {
     optimizer,
     evaluation,
     checkpoint,
+    between_steps,  // waiting for ranks that have done the same step
     meeting,
     recovering,
     ending,

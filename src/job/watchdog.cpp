@@ -63,6 +63,8 @@ void append_phase(fmt::memory_buffer& text, const Activity::Snapshot& activity) 
       return append("evaluation");
     case checkpoint:
       return append("checkpoint");
+    case between_steps:
+      return append("waiting for the other ranks between steps");
     case meeting:
       return append("waiting for the other ranks");
     case recovering:

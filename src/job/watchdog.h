@@ -24,8 +24,8 @@ struct Stall {
 
 // Watches this process from before MPI_Init until after MPI_Finalize, on a thread of its own. Calls `stalled` once,
 // from that thread, when neither the activity nor the all-reduce has made progress for `seconds` (0: never). Phases
-// that wait for other ranks get ten times as long: a rank that is late there (a slower machine at the end of an
-// evaluation, rank 0 at its checkpoint) has a watchdog of its own.
+// in which other ranks may be busy with something else get ten times as long: a rank that is late there (a slower
+// machine at the end of an evaluation, rank 0 at its checkpoint) has a watchdog of its own.
 //
 // Time in which the process itself was frozen does not count: a stall is a number of polls that saw no progress.
 class Watchdog {

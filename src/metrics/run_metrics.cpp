@@ -48,7 +48,7 @@ void RunMetrics::step(const Place& place, const StepMetrics& found, std::size_t 
   const PartNorms parts = trainer_.take_parts();
   const std::optional<double> norm = gradient_norm(epoch);
   record.values[MetricsRecord::gradient_norm] = norm;
-  activity_.enter(Activity::Phase::meeting);
+  activity_.enter(Activity::Phase::between_steps);
   add_noise(parts, samples, norm);
   record.values[MetricsRecord::noise_scale] = noise_.recent();
   const Accounts accounts = ledger_.close(world_, replicas_);

@@ -17,7 +17,7 @@ namespace {
 // stop.
 bool stopping(const World& world, const EvaluationPlan& plan, Activity& activity) {
   if (!plan.stop_requested) return false;
-  activity.enter(Activity::Phase::meeting);
+  activity.enter(Activity::Phase::between_steps);
   std::array<std::int64_t, 1> requests{plan.stop_requested()};
   world.sum(requests);
   activity.enter(Activity::Phase::evaluation);

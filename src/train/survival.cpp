@@ -47,7 +47,7 @@ void Survival::copy() {
   const double begun = now_seconds();
   if (inputs_.has_rounds()) {
     replica_.trainer.finish();
-    record_.activity.enter(Activity::Phase::meeting);
+    record_.activity.enter(Activity::Phase::between_steps);
   }
   newest_ = (newest_ + 1) % copies_.size();
   Copy& to = copies_[newest_];

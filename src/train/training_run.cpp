@@ -172,7 +172,7 @@ void TrainingRun::inject_before(std::uint64_t step) {
 
 // Plans the round after the next one, which the loader is reading already.
 void TrainingRun::plan_round(const Batch& batch) {
-  record_.activity.enter(Activity::Phase::meeting);
+  record_.activity.enter(Activity::Phase::between_steps);
   const double updates = static_cast<double>(batch.size()) / static_cast<double>(inputs_.unit());
   pace_->add(world_.gather(updates), world_.gather(replica_.trainer.own_seconds()));
   loader_.plan(pace_->plan());
@@ -385,7 +385,7 @@ CheckpointHeader TrainingRun::checkpoint_header() {
 
 void TrainingRun::close_epoch(EpochResult& epoch) {
   replica_.trainer.finish();
-  record_.activity.enter(Activity::Phase::meeting);
+  record_.activity.enter(Activity::Phase::between_steps);
   epoch.accounts += replica_.ledger.close(world_, inputs_.replicas());
   record_.result.accounts += epoch.accounts;
   if (epoch.gradient_norms) *epoch.gradient_norms += replica_.optimizer.take_norms();

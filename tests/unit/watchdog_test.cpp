@@ -56,6 +56,14 @@ TEST_CASE("phases that wait for other ranks, MPI_Init included, have a longer ti
   }
 }
 
+TEST_CASE("between steps the timeout is the short one") {
+  std::atomic<double> seconds = 0;
+  Watchdog watchdog(kStall, [&](const Stall& stall) { seconds = stall.seconds; });
+  watchdog.activity().enter(Phase::between_steps);
+  CHECK(eventually([&] { return seconds > 0; }));
+  CHECK(seconds.load() == Approx(kStall));
+}
+
 TEST_CASE("a command is not watched before its first report of activity") {
   std::atomic<int> barks = 0;
   Watchdog watchdog(kStall / 8, [&](const Stall&) { ++barks; });
