@@ -7,10 +7,12 @@
 #include "src/checkpoint/gather_stages.h"
 #include "src/checkpoint/restore.h"
 #include "src/io/folder_claim.h"
+#include "src/io/terminal.h"
 #include "src/job/machine.h"
 #include "src/job/signals.h"
 #include "src/onnx/network_file.h"
 #include "src/step/replicas.h"
+#include "src/train/loss_rise.h"
 
 namespace annulus {
 namespace {
@@ -406,7 +408,18 @@ void TrainingRun::report(const EpochResult& epoch) {
                   record_.result.unit.count(epoch.images) / epoch.seconds, record_.result.unit.name, epoch.seconds));
   if (epoch.accounts.latest().share > kWorthSaying) record_.progress.line("  " + lateness_line(epoch.accounts));
   record_.result.epochs.push_back(epoch);
+  warn_of_rise();
   save_results("running");
+}
+
+void TrainingRun::warn_of_rise() {
+  const auto& epochs = record_.result.epochs;
+  std::vector<double> losses;
+  for (const EpochResult& epoch : epochs) losses.push_back(epoch.train_loss);
+  if (const auto rise = loss_rise(losses))
+    record_.progress.line(fmt::format("{}the loss of epoch {} is {:.1f} times that of epoch {}: lower --lr{}",
+                                      warning_mark(), epochs.back().epoch, rise->factor, epochs[rise->since].epoch,
+                                      options_.strategy == "async" ? " or --staleness" : ""));
 }
 
 void TrainingRun::finish(const std::string& status) {

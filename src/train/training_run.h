@@ -60,6 +60,7 @@ class TrainingRun {
   void write_stages();
   void close_epoch(EpochResult& epoch);
   void report(const EpochResult& epoch);
+  void warn_of_rise();
   void save_results(const std::string& status);
   void finish(const std::string& status);
 
