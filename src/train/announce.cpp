@@ -72,8 +72,8 @@ void announce(const TrainingInputs& inputs, const Replica& replica, const RunRec
   fmt::print("  step        global batch {} ({} on rank 0{}), the loss is the mean over it\n", inputs.global_batch,
              share, parts > 1 ? fmt::format(", in {} {}", parts, options.shards > 0 ? "shards" : "parts") : "");
   if (options.strategy == "async")
-    fmt::print("  rounds      of {}, each rank at most {} steps ahead of the slowest\n", to_string(options.sync_every),
-               options.staleness);
+    fmt::print("  rounds      of {}, each rank at most {} step{} ahead of the slowest\n", to_string(options.sync_every),
+               options.most_ahead(), options.most_ahead() == 1 ? "" : "s");
   if (options.servers > 0)
     fmt::print("  servers     {} of the ranks, from rank {} on: they only update weights\n", options.servers,
                inputs.workers());

@@ -73,7 +73,7 @@ struct TrainOptions {
   std::uint64_t seed = 1;
   std::string strategy = "synchronous";            // see make_strategy()
   Interval sync_every{Interval::Unit::steps, 20};  // of a round of local and async: steps or seconds
-  std::size_t staleness = 4;                       // of async, see make_strategy()
+  std::optional<std::size_t> staleness;            // of async, see most_ahead()
   std::size_t servers = 0;                         // the last ranks, which only serve (async); 0: all ranks do
   std::string outer = "average";                   // the local strategy's outer optimizer
   bool overlap = false;                            // differences are all-reduced during the next round
@@ -94,6 +94,11 @@ struct TrainOptions {
   bool verbose = false;       // print the configuration
   // Called on rank 0 with the best checkpoint when the run is complete, while the run's folder is claimed.
   std::function<void(const std::filesystem::path& best)> on_complete;
+
+  // Returns the most steps that a rank of async may be ahead of the slowest one. By default 1 in rounds of steps: if
+  // ranks outnumber processors, gradients of weights from up to 4 steps before, as momentum makes them larger, let
+  // training collapse. In timed rounds 4, so that ranks need not wait for a slower one whose part is a little late.
+  std::size_t most_ahead() const { return staleness ? *staleness : sync_every.unit == Interval::Unit::seconds ? 4 : 1; }
 };
 
 }  // namespace annulus
