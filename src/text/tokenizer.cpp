@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <fstream>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <optional>
 
 #include "kernels/base/error.h"
 #include "src/io/json.h"
+#include "src/io/printable.h"
 
 namespace annulus {
 namespace {
@@ -142,21 +144,38 @@ struct Vocabulary {
   }
 };
 
+// A number that is not whole or too large would be another token's when it is converted.
+std::int32_t token_number(const nlohmann::json& number, const std::string& what) {
+  constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
+  const bool fits = number.is_number_unsigned() ? number.get<std::uint64_t>() <= kMost
+                                                : number.is_number_integer() && number.get<std::int64_t>() >= -kMost;
+  if (!fits) fail("{}: its number is {}; it must be a whole number from 0 to {}", what, number.dump(), kMostTokens);
+  return number.get<std::int32_t>();
+}
+
+std::vector<std::int32_t> token_numbers(const nlohmann::json& numbers) {
+  std::vector<std::int32_t> all;
+  for (const nlohmann::json& number : numbers)
+    all.push_back(token_number(number, fmt::format("not a tokenizer: token {} of a list", all.size())));
+  return all;
+}
+
 Vocabulary read_vocabulary(const std::filesystem::path& file) try {
   constexpr const char* kEndOfText = "<|endoftext|>";
   std::ifstream stream(file);
   if (!stream) fail("{}: cannot open", file.string());
   const nlohmann::json json = parse_json(stream);
   Vocabulary found;
-  for (const auto& [text, number] : json.get<std::unordered_map<std::string, std::int32_t>>()) {
+  for (const auto& [text, number] : json.get<std::unordered_map<std::string, nlohmann::json>>()) {
+    const std::int32_t token = token_number(number, fmt::format("{}: token '{}'", file.string(), printable(text)));
     if (text == kEndOfText) {
-      found.end_of_text = number;
+      found.end_of_text = token;
       continue;
     }
     const auto bytes = spelled_bytes(text);
     if (!bytes)
       fail("{}: token '{}' is neither bytes nor {}; only these are supported", file.string(), text, kEndOfText);
-    found.tokens[*bytes] = number;
+    found.tokens[*bytes] = token;
   }
   if (found.end_of_text < 0) fail("{}: the token {} is missing", file.string(), kEndOfText);
   return found;
@@ -257,12 +276,17 @@ std::string Tokenizer::serialized() const {
 
 Tokenizer Tokenizer::parse(const std::string& serialized) try {
   const nlohmann::json json = parse_json(serialized);
-  const auto numbers = json.at("merges").get<std::vector<std::int32_t>>();
+  const std::vector<std::int32_t> numbers = token_numbers(json.at("merges"));
+  const std::vector<std::int32_t> bytes = token_numbers(json.at("bytes"));
+  std::array<std::int32_t, 256> of_bytes{};
+  if (bytes.size() != of_bytes.size())
+    fail("not a tokenizer: it has tokens for {} of {} bytes", bytes.size(), of_bytes.size());
+  std::ranges::copy(bytes, of_bytes.begin());
   std::vector<Merge> merges;
   if (numbers.size() % 3 != 0) fail("a tokenizer's merges must be triples");
   for (std::size_t i = 0; i < numbers.size(); i += 3) merges.push_back({numbers[i], numbers[i + 1], numbers[i + 2]});
-  return {json.at("name").get<std::string>(), json.at("bytes").get<std::array<std::int32_t, 256>>(), std::move(merges),
-          json.at("end_of_text").get<std::int32_t>()};
+  return {json.at("name").get<std::string>(), of_bytes, std::move(merges),
+          token_number(json.at("end_of_text"), "not a tokenizer: the end of a text")};
 } catch (const nlohmann::json::exception& error) {
   fail("not a tokenizer: {}", error.what());
 }

@@ -256,6 +256,14 @@ TEST_CASE("files that are not of GPT-2's format are refused", "[tokenizer]") {
     files.write(tokens, merges + "ab c\n");
     CHECK_THAT(files.error(), Contains("vocab.bpe: line 3: a token that the vocabulary lacks"));
   }
+  SECTION("a number that another would become in 32 bits, or a part of one") {
+    for (const nlohmann::json& number :
+         {nlohmann::json(std::int64_t{1} << 40), nlohmann::json(97.5), nlohmann::json("97")}) {
+      tokens["a"] = number;
+      files.write(tokens, merges);
+      CHECK_THAT(files.error(), Contains("token 'a': its number is " + number.dump()));
+    }
+  }
   SECTION("a gap") {
     tokens["<|endoftext|>"] = 258;
     files.write(tokens, merges);
@@ -312,6 +320,8 @@ TEST_CASE("a serialized tokenizer that is damaged is refused", "[tokenizer]") {
   CHECK_THAT(error("merges", {1, -2, 256}), Contains("merge 0 is of a token"));
   CHECK_THAT(error("merges", {1, 2, 1 << 30}), Contains("of 1 merges"));
   CHECK_THAT(error("merges", {1, 2, -5}), Contains("token -5"));
+  CHECK_THAT(error("end_of_text", std::int64_t{1} << 40), Contains("the end of a text: its number is 1099511627776"));
+  CHECK_THAT(error("merges", {1, 2, std::int64_t{1} << 40}), Contains("its number is 1099511627776"));
   CHECK_THAT(error("end_of_text", -1), Contains("must be the end of a text"));
   CHECK_THAT(error("end_of_text", 5), Contains("must be the end of a text"));
   nlohmann::json doubling = nlohmann::json::array();
