@@ -8,6 +8,8 @@
 
 #include "kernels/base/error.h"
 #include "src/io/atomic_file.h"
+#include "src/io/file_io.h"
+#include "src/io/unreadable.h"
 
 namespace annulus {
 namespace {
@@ -42,6 +44,14 @@ bool knows_no_links(const std::error_code& error) {
          error == std::errc::function_not_supported;
 }
 
+// A file that cannot be opened now may be the best checkpoint, or a newer one.
+bool is_readable(const fs::path& file) try {
+  static_cast<void>(open_to_read(file));
+  return true;
+} catch (const Unreadable&) {
+  return false;
+}
+
 }  // namespace
 
 CheckpointFolder::CheckpointFolder(fs::path run, std::size_t keep, Reached reached, Measure best_by)
@@ -52,7 +62,7 @@ fs::path CheckpointFolder::file_of(std::uint64_t step) const {
 }
 
 bool CheckpointFolder::empty() const {
-  return list().empty() && !fs::exists(link(kNewest));
+  return list().empty() && !fs::exists(fs::symlink_status(link(kNewest)));
 }
 
 std::vector<CheckpointFolder::Numbered> CheckpointFolder::list() const {
@@ -71,7 +81,8 @@ std::vector<CheckpointFolder::Numbered> CheckpointFolder::list() const {
 std::optional<StoredCheckpoint> CheckpointFolder::newest() const {
   std::vector<Numbered> files = list();
   // A file that the user copied here to resume from.
-  if (fs::exists(link(kNewest)) && !fs::is_symlink(link(kNewest))) files.push_back({0, link(kNewest)});
+  if (const auto status = fs::symlink_status(link(kNewest)); fs::exists(status) && !fs::is_symlink(status))
+    files.push_back({0, link(kNewest)});
   std::vector<std::string> damaged;
   std::string reason;  // of the newest
   for (const Numbered& one : files) {
@@ -79,6 +90,9 @@ std::optional<StoredCheckpoint> CheckpointFolder::newest() const {
       return StoredCheckpoint{CheckpointFile(one.file), damaged};
     } catch (const UnknownVersion&) {
       throw;
+    } catch (const Unreadable& error) {
+      fail("{}; it may be intact, so no earlier checkpoint is used instead: make it readable, or move it away",
+           error.what());
     } catch (const Error& error) {
       if (reason.empty()) reason = error.what();
       damaged.push_back(fmt::format("skipped a damaged checkpoint: {}", error.what()));
@@ -141,7 +155,8 @@ void CheckpointFolder::write(const CheckpointHeader& header, const ArraySource& 
   reached_(step, "linked");
   for (std::size_t i = keep_; i < files.size(); ++i)
     if (!best || files[i].step != best->where.step) superfluous.push_back(files[i]);
-  for (const Numbered& one : superfluous) check(one.file, "remove", [&](auto& error) { fs::remove(one.file, error); });
+  for (const Numbered& one : superfluous)
+    if (is_readable(one.file)) check(one.file, "remove", [&](auto& error) { fs::remove(one.file, error); });
 }
 
 // Removes the partial file of a killed writer, which may be as large as a checkpoint.

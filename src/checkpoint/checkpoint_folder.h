@@ -47,7 +47,8 @@ class CheckpointFolder {
   bool empty() const;  // no run has written here
 
   // Returns the newest readable checkpoint, or nothing if the folder has no checkpoints. Throws Error if none of them
-  // can be read, and UnknownVersion if another version of the program wrote the newest.
+  // is intact, or if the system refuses to open or read a newer one, which may be, and UnknownVersion if another
+  // version of the program wrote the newest.
   std::optional<StoredCheckpoint> newest() const;
 
   // Returns the newest checkpoint that can be read and that expect_usable() accepts, if any. Reads all newer ones.
@@ -56,7 +57,8 @@ class CheckpointFolder {
   std::optional<Score> best() const;        // of all checkpoints in the folder
   std::filesystem::path best_file() const;  // throws Error if there is none
 
-  // Writes a checkpoint, updates the links and removes checkpoints that need not be kept. Throws Error and leaves the
+  // Writes a checkpoint, updates the links and removes checkpoints that need not be kept, except those that cannot be
+  // opened. Throws Error and leaves the
   // earlier ones unchanged.
   void write(const CheckpointHeader& header, const ArraySource& arrays) const;
 

@@ -8,19 +8,20 @@
 #include <cerrno>
 #include <system_error>
 
-#include "kernels/base/error.h"
+#include "src/io/unreadable.h"
 
 namespace annulus {
 namespace {
 
 FileDescriptor open_existing(const std::filesystem::path& file, int mode) {
   FileDescriptor descriptor(::open(file.c_str(), mode | O_CLOEXEC));
-  if (!descriptor) fail("{}: cannot open: {}", file.string(), std::generic_category().message(errno));
+  if (!descriptor)
+    throw Unreadable(fmt::format("{}: cannot open: {}", file.string(), std::generic_category().message(errno)));
   return descriptor;
 }
 
 [[noreturn]] void fail_to_read(const std::filesystem::path& file) {
-  fail("{}: cannot read: {}", file.string(), std::generic_category().message(errno));
+  throw Unreadable(fmt::format("{}: cannot read: {}", file.string(), std::generic_category().message(errno)));
 }
 
 struct stat status_of(const FileDescriptor& descriptor, const std::filesystem::path& file) {

@@ -131,6 +131,32 @@ TEST_CASE("a damaged checkpoint is skipped with a warning, and later removed", "
              Contains("step-000000015.h5") && Contains("the 1 before it cannot be read either"));
 }
 
+TEST_CASE("a checkpoint that cannot be opened is neither skipped nor removed", "[checkpoint_folder]") {
+  const test::TemporaryFolder run;
+  const CheckpointFolder folder(run.path(), 1);
+  const fs::path best = run / "checkpoints/step-000000010.h5", away = run / "away.h5";
+  write(folder, after_steps(10, 90));
+  write(folder, after_steps(20, 50));
+  const auto hide = [&](const fs::path& file) {  // opening fails also for root, and for a while only
+    fs::rename(file, away);
+    fs::create_symlink(file.filename(), file);
+  };
+  const auto restore = [&](const fs::path& file) { fs::rename(away, file); };
+  hide(best);
+  write(folder, after_steps(30, 60));
+  restore(best);
+  CHECK(steps(run.path()) == std::set{10, 30});
+  write(folder, after_steps(40, 70));
+  CHECK(steps(run.path()) == std::set{10, 40});
+  CHECK(folder.best() == Score{90, 100});
+  const fs::path newest = run / "checkpoints/step-000000040.h5";
+  hide(newest);
+  CHECK_THAT(test::error_of([&] { folder.newest(); }),
+             Contains("step-000000040.h5: cannot open: ") && Contains("it may be intact"));
+  restore(newest);
+  CHECK(newest_step(run.path()) == 40);
+}
+
 TEST_CASE("a checkpoint of a newer format version is an error", "[checkpoint_folder]") {
   const test::TemporaryFolder run;
   const CheckpointFolder folder(run.path(), 2);
