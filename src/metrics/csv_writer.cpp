@@ -24,6 +24,8 @@ std::optional<std::uint64_t> step_of_row(std::string_view line) {
 
 // Returns `file`, which does not exist or has our columns afterwards.
 const std::filesystem::path& with_our_columns(const std::filesystem::path& file) {
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(file, error)) return file;  // a pipe would block
   std::ifstream stream(file);
   std::string line;
   if (std::getline(stream, line) && line.starts_with("step,kind,") && line != header())

@@ -13,8 +13,11 @@
 namespace annulus {
 
 GrowingFile::GrowingFile(const std::filesystem::path& file)
-    : path_(file), descriptor_(::open(file.c_str(), O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666)) {
+    : path_(file), descriptor_(::open(file.c_str(), O_WRONLY | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0666)) {
   if (!descriptor_ && errno == ELOOP) fail("{}: is a symbolic link, which is not followed; remove it", path_.string());
+  // With O_NONBLOCK a pipe that nobody reads cannot be opened for writing, instead of blocking.
+  if (descriptor_ ? !std::filesystem::is_regular_file(path_) : errno == ENXIO)
+    fail("{}: a pipe or device, not a regular file; remove it, and follow the file with tail -F", path_.string());
   if (!descriptor_) fail_to_write(path_);
   size_ = size_of(descriptor_, path_);
 }

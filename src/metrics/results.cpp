@@ -271,6 +271,8 @@ std::string summary(const RunResult& r) {
 
 void read_earlier_results(const std::filesystem::path& file, std::uint64_t epoch, std::uint64_t step,
                           RunResult& result) {
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(file, error)) return;  // a pipe would block
   std::ifstream stream(file);
   const auto earlier = try_parse_json(stream);
   if (!earlier.is_object()) return;

@@ -31,6 +31,8 @@ void write(const std::filesystem::path& file, const nlohmann::json& json) {
 
 // Returns the file's object and removes it; nothing if there is none.
 std::optional<nlohmann::json> take(const std::filesystem::path& file) {
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(file, error)) return {};  // a pipe would block the run
   std::ifstream stream(file);
   if (!stream) return {};
   nlohmann::json json = try_parse_json(stream);

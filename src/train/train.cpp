@@ -166,6 +166,8 @@ void report_resumption(const TrainingInputs& inputs, const Resumption& resumptio
 
 // Returns the last results.json; no object if it cannot be read.
 nlohmann::json results_of(const TrainOptions& options) {
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(options.out / "results.json", error)) return {};  // a pipe would block
   std::ifstream stream(options.out / "results.json");
   return try_parse_json(stream);
 }

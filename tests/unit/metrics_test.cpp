@@ -1,7 +1,11 @@
+#include <fcntl.h>
+#include <sys/stat.h>
+
 #include <catch2/catch.hpp>
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "src/io/file_descriptor.h"
 #include "src/metrics/csv_writer.h"
 #include "src/metrics/growing_file.h"
 #include "src/metrics/json_lines_writer.h"
@@ -51,6 +55,16 @@ TEST_CASE("appending to a link is refused", "[metrics]") {
   std::filesystem::create_symlink(folder / "victim", folder / "a");
   CHECK_THAT(test::error_of([&] { GrowingFile(folder / "a").append("x\n"); }), Contains("symbolic link"));
   CHECK(read_text(folder / "victim") == "precious\n");
+}
+
+TEST_CASE("a pipe in place of a metrics file is refused, with and without a reader", "[metrics]") {
+  const test::TemporaryFolder folder;
+  REQUIRE(::mkfifo((folder / "a").c_str(), 0600) == 0);
+  const auto refused = Contains("a pipe or device, not a regular file");
+  CHECK_THAT(test::error_of([&] { GrowingFile(folder / "a").append("x\n"); }), refused);
+  CHECK_THAT(test::error_of([&] { CsvWriter(folder / "a", 0); }), refused);
+  const FileDescriptor reader(::open((folder / "a").c_str(), O_RDONLY | O_NONBLOCK));
+  CHECK_THAT(test::error_of([&] { GrowingFile(folder / "a").append("x\n"); }), refused);
 }
 
 TEST_CASE("an append that fails on a full disk is rolled back", "[metrics]") {
