@@ -76,10 +76,9 @@ class ParameterServer {
   std::vector<std::size_t> servers_;
 };
 
-// Creates one of shared memory if all ranks are on one node, else one of messages. `own`: the ranges of an array of
-// `count` floats that this rank owns, the same number on every rank; they may be empty. Every element has one owner.
-// `pending`: the maximum number of contributions of a rank that are not used yet. Collective. Throws Error if there is
-// too little shared memory.
+// Creates one of shared memory if all ranks are on one node that has enough of it, else one of messages. `own`: the
+// ranges of an array of `count` floats that this rank owns, the same number on every rank; they may be empty. Every
+// element has one owner. `pending`: the maximum number of contributions of a rank that are not used yet. Collective.
 std::unique_ptr<ParameterServer> make_parameter_server(const World& world, const std::vector<Range>& own,
                                                        std::size_t count, std::size_t pending);
 
