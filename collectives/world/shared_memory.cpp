@@ -1,7 +1,9 @@
 #include "collectives/world/shared_memory.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,7 +12,11 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <ctime>
+#include <filesystem>
 #include <numeric>
+#include <string>
+#include <string_view>
 #include <utility>
 
 #include "kernels/base/error.h"
@@ -22,6 +28,8 @@ namespace {
 // Padding between the parts: addresses that are a large power of two apart compete for the same cache sets.
 constexpr std::size_t kSkew = 5 * kPage + 512;
 
+constexpr std::string_view kPrefix = "/annulus-";
+
 using Name = std::array<char, 64>;
 
 // Returns a name that is unique on this machine and the same on all ranks of the node. The time is part of it because
@@ -30,7 +38,7 @@ Name agree_on_name(const World& node) {
   static std::atomic<int> count = 0;
   const auto now = std::chrono::system_clock::now().time_since_epoch().count();
   Name name{};
-  if (node.root()) fmt::format_to_n(name.data(), name.size() - 1, "/annulus-{}-{}-{:x}", getpid(), count++, now);
+  if (node.root()) fmt::format_to_n(name.data(), name.size() - 1, "{}{}-{}-{:x}", kPrefix, getpid(), count++, now);
   node.broadcast(std::as_writable_bytes(std::span(name)));
   return name;
 }
@@ -60,18 +68,37 @@ int worst_of(const World& node, int error) {
 void expect_success(const World& node, int error, std::size_t bytes) {
   if (error != 0)
     fail(
-        "cannot share {} bytes between the {} ranks of this node: {}; give /dev/shm more space, or use "
-        "--all-reduce mpi (which --shards cannot)",
+        "cannot share {} bytes between the {} ranks of this node: {}; give /dev/shm more space, or train without "
+        "--shards or --survive and with --all-reduce mpi",
         bytes, node.size(), std::strerror(error));
 }
 
+// Removes the empty files of this user that killed ranks left between creating and unlinking them. A file in use is
+// locked, except in the moment after its creation.
+void remove_leftovers() {
+  constexpr std::time_t kMoment = 5;  // seconds
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator("/dev/shm", error)) {
+    const std::string name = '/' + entry.path().filename().string();
+    if (!name.starts_with(kPrefix)) continue;
+    const File file(shm_open(name.c_str(), O_RDWR | O_NOFOLLOW | O_NONBLOCK, 0));
+    struct stat status {};
+    if (file.descriptor() < 0 || fstat(file.descriptor(), &status) != 0) continue;
+    const bool is_ours = S_ISREG(status.st_mode) && status.st_uid == geteuid() && status.st_size == 0;
+    if (is_ours && time(nullptr) - status.st_mtime > kMoment && flock(file.descriptor(), LOCK_EX | LOCK_NB) == 0)
+      shm_unlink(name.c_str());
+  }
+}
+
 // Opens an empty file that the first rank creates. It is unlinked as soon as all have opened it, before memory is
-// allocated, so that killed ranks leave nothing behind.
+// allocated, so that killed ranks leave nothing behind but, rarely, an empty file, which a later job removes.
 File open_on_all(const World& node, std::size_t bytes) {
   const Name name = agree_on_name(node);
+  if (node.root()) remove_leftovers();
   if (!node.root()) node.barrier();
   File file(shm_open(name.data(), node.root() ? O_CREAT | O_EXCL | O_RDWR : O_RDWR, 0600));
   int error = file.descriptor() < 0 ? errno : 0;
+  if (node.root() && error == 0) flock(file.descriptor(), LOCK_EX);  // until this rank closes it, or dies
   if (node.root()) node.barrier();
   error = worst_of(node, error);
   if (node.root()) shm_unlink(name.data());

@@ -2,7 +2,9 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/file.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
@@ -10,12 +12,14 @@
 #include <catch2/catch.hpp>
 #include <chrono>
 #include <cmath>
+#include <filesystem>
 #include <numeric>
 #include <thread>
 
 #include "collectives/world/backoff.h"
 #include "collectives/world/shared_memory.h"
 #include "kernels/base/error.h"
+#include "src/io/file_descriptor.h"
 #include "src/job/launched_rank.h"
 
 using namespace annulus;
@@ -182,6 +186,29 @@ TEST_CASE("one thread gives receives up while another one's messages arrive") {
 TEST_CASE("a count that MPI cannot express is refused") {
   CHECK(mpi_count(2147483647) == 2147483647);
   CHECK_THROWS_AS(mpi_count(2147483648), Error);
+}
+
+TEST_CASE("files that killed ranks left are removed, but not those in use or of others") {
+  const World world;
+  SharedMemory memory(world.node());
+  if (!world.root()) return static_cast<void>(memory.allocate(100));
+  const auto create = [](const std::string& name, bool old) {
+    const FileDescriptor file(shm_open(name.c_str(), O_CREAT | O_RDWR, 0600));
+    const timespec long_ago[2] = {{1000, 0}, {1000, 0}};
+    if (old) futimens(file.number(), long_ago);
+  };
+  const std::string left = "/annulus-1-1-1", locked = "/annulus-1-2-1", young = "/annulus-1-3-1", other = "/annulu-1";
+  for (const std::string& name : {left, locked, other}) create(name, true);
+  create(young, false);
+  const FileDescriptor holder(shm_open(locked.c_str(), O_RDWR, 0));
+  REQUIRE(flock(holder.number(), LOCK_EX) == 0);
+  memory.allocate(100);
+  const auto exists = [](const std::string& name) { return std::filesystem::exists("/dev/shm" + name); };
+  CHECK_FALSE(exists(left));
+  for (const std::string& name : {locked, young, other}) {
+    CHECK(exists(name));
+    shm_unlink(name.c_str());
+  }
 }
 
 TEST_CASE("shared memory is allocated although a killed process of the same number left files") {
