@@ -1,16 +1,28 @@
 #include "collectives/world/mpi.h"
 
 #include <array>
+#include <atomic>
 #include <exception>
 #include <limits>
 #include <utility>
 
+#include "collectives/world/mpi_failure.h"
 #include "kernels/base/error.h"
 
 namespace annulus {
+namespace {
+
+std::atomic<bool> has_failed = false;
+
+}  // namespace
+
+bool mpi_has_failed() {
+  return has_failed;
+}
 
 void check(int mpi_result, std::source_location place) {
   if (mpi_result == MPI_SUCCESS) return;
+  has_failed = true;
   std::array<char, MPI_MAX_ERROR_STRING> text{};
   int length = 0;
   MPI_Error_string(mpi_result, text.data(), &length);

@@ -13,11 +13,13 @@
 #include <cstring>
 #include <utility>
 
+#include "collectives/world/mpi_failure.h"
 #include "kernels/base/clock.h"
 #include "kernels/base/error.h"
 #include "src/io/terminal.h"
 #include "src/job/job_status.h"
 #include "src/job/machine.h"
+#include "src/job/process_identity.h"
 #include "src/job/signals.h"
 
 namespace annulus {
@@ -99,7 +101,8 @@ Membership::~Membership() {
 
 std::optional<std::vector<Membership::Loss>> Membership::agree(std::uint64_t completed_round) {
   std::unique_lock lock(mutex_);
-  const duration<double> latest((kCutOffFactor + 0.5) * lost_after_);
+  const bool may_be_lost = world_.interrupted() || mpi_has_failed();  // else the error has another cause
+  const duration<double> latest(may_be_lost ? (kCutOffFactor + 0.5) * lost_after_ : 0);
   if (!changed_.wait_for(lock, latest, [this] { return disturbed_; })) return {};
   waiting_ = true;
   round_ = completed_round;

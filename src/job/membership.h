@@ -45,9 +45,10 @@ class Membership {
   ~Membership();
 
   // Waits until the ranks that are left agree on the losses since the last call, and continues the world without these.
-  // Returns nothing if there were none within the time that it takes to notice one: an error has another cause. Ends
-  // this process with kStoppedExitCode if too few ranks are left: other ranks that live may go on instead. That is, if
-  // the ranks whose end nobody has seen are the majority, or half of all with the lowest rank among them.
+  // Returns nothing if no exchange was interrupted or failed, or if there were no losses within the time that it takes
+  // to notice one: an error has another cause. Ends this process with kStoppedExitCode if too few ranks are left: other
+  // ranks that live may go on instead. That is, if the ranks whose end nobody has seen are the majority, or half of all
+  // with the lowest rank among them.
   //
   // `completed_round`: the number of the round that this rank has just completed (World::begin_round), or kNoRound.
   // Ranks that are in another round need this one, so the loss interrupts them now.
