@@ -41,8 +41,13 @@ constexpr double kLastWords = 3;  // seconds to wait for the others before this 
 // (scripts/launch): but if it has something to report before, such as the end of a rank, only after many minutes.
 constexpr double kDaemonNotices = 8;
 
-FileDescriptor open_process(std::uint64_t process) {
-  return FileDescriptor(static_cast<int>(syscall(SYS_pidfd_open, static_cast<pid_t>(process), 0)));
+// Every rank's process, on every rank.
+std::vector<ProcessIdentity> processes_of(const World& world) {
+  const ProcessIdentity own = own_identity();
+  const std::vector<std::byte> all = world.gather(std::as_bytes(std::span(&own, 1)));
+  std::vector<ProcessIdentity> processes(all.size() / sizeof own);
+  std::memcpy(processes.data(), all.data(), all.size());
+  return processes;
 }
 
 std::vector<std::string> host_names(const World& world) {
@@ -71,7 +76,7 @@ Membership::Membership(World& world, double lost_after)
       own_(static_cast<std::size_t>(world.rank())),
       peers_(static_cast<std::size_t>(world.size())) {
   std::signal(SIGPIPE, SIG_IGN);  // MPI may write to a connection that a dead rank's host has reset
-  const std::vector<std::uint64_t> processes = world.gather(static_cast<std::uint64_t>(getpid()));
+  const std::vector<ProcessIdentity> processes = processes_of(world);
   const std::vector<std::string> hosts = host_names(world);
   for (std::size_t rank = 0; rank < peers_.size(); ++rank) {
     Peer& peer = peers_[rank];

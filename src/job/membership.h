@@ -18,7 +18,7 @@ namespace annulus {
 
 // Which ranks of a job are left, as those that are left agree. On a thread of its own, every rank watches
 //
-//   the processes on its node     their end (pidfd_open(2))
+//   the processes on its node     their end, if it can open them: they share its PID namespace
 //   some of its neighbours        their heartbeats: the previous rank on its node, and its counterparts on the node
 //   before
 //
@@ -27,7 +27,7 @@ namespace annulus {
 //
 // and reports losses to all others, which add them to their own reports. A rank that was reported lost stays lost, so
 // the survivors agree as soon as all of them have reported the same losses. A rank that was given up but lives ends
-// itself as soon as it hears of that; on its node, the others end it.
+// itself as soon as it hears of that; on its node, the others end it if they can open its process.
 //
 // MPI is only used to exchange messages: Open MPI delivers those of the others if it was started so that it does not
 // end the job (mpirun --enable-recovery, in version 5 --with-ft ulfm).
@@ -73,7 +73,7 @@ class Membership {
     int node = 0;
     std::size_t place = 0;  // on its node, counting also ranks that were lost
     std::string host;
-    FileDescriptor process{-1};  // while it runs on this node
+    FileDescriptor process{-1};  // while it runs on this node, if it is proven to be the rank's (process_identity.h)
     Standing standing = present;
     double since = 0;                       // of a loss
     double heard = 0;                       // last
