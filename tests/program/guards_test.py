@@ -74,6 +74,26 @@ class Faults(helper.ProgramTest):
             self.assertRegex(result.err, r"(?m)^annulus: rank 0: no progress for .* s \(--stall-timeout\)")
             self.assertNotIn("rank 1: no progress", result.err)
 
+    def test_a_rank_frozen_between_steps_is_noticed_as_soon_as_in_a_step(self):
+        """Metrics of each step: ranks then wait for each other between steps for much of the time."""
+        jobs = []
+        for number in range(4):
+            out = self.folder / str(number)
+            jobs.append(helper.start(*self.training(out, epochs=100000, checkpoint_every=100000, eval_every=100000,
+                                                    stall_timeout=STALL, metrics_every=1), ranks=2))
+            self.addCleanup(lambda job=jobs[-1]: job.poll() is None and os.killpg(job.pid, signal.SIGKILL))
+        for number, job in enumerate(jobs):
+            metrics = self.folder / str(number) / "metrics.jsonl"
+            while job.poll() is None and not (metrics.exists() and metrics.stat().st_size > 0):
+                time.sleep(0.01 * (number + 1))
+            ranks = [rank for rank in helper.children(job.pid)
+                     if pathlib.Path(f"/proc/{rank}/comm").read_text().strip() == "annulus"]
+            os.kill(ranks[1], signal.SIGSTOP)
+        since = time.monotonic()
+        for job in jobs:
+            result = helper.finish(job, 40, since)
+            self.assertRegex(result.err, rf"(?m)^annulus: rank 0: no progress for {STALL} s \(--stall-timeout\) in step")
+
     def test_one_process_alone(self):
         result = self.inject("hang:rank=0,step=2", ranks=0)
         self.assertEqual(result.status, 1, str(result))
@@ -106,6 +126,14 @@ class Faults(helper.ProgramTest):
         self.assertRegex(result.messages[0], r"after step 8: rank 1 ")
         checkpoint = helper.read_checkpoint(self.folder / "out" / "checkpoint.h5")
         self.assertEqual(checkpoint["attributes"]["step"], 4, "a checkpoint was made of parameters that had gone wrong")
+
+    def test_divergence_ends_a_run_without_claims(self):
+        """In `cnn` a ReLU is a part of its dense layer, and NaN must pass it."""
+        out = self.folder / "out"
+        result = self.inject(ranks=2, model="cnn", lr=1e30)
+        self.assertEqual((result.status, len(result.messages)), (1, 1), str(result))
+        self.assertRegex(result.messages[0], r"step [23] \(epoch 1\): the loss is -?(nan|inf): training has diverged; lower --lr$")
+        self.assertFalse((out / "checkpoint.h5").exists())
 
     def test_invalid_options(self):
         for text, names in (("melt:rank=1", "kill:, delay:, hang: or flip:"), ("kill:rank=1", "needs step"),
