@@ -16,6 +16,7 @@
 #include "src/io/file_io.h"
 #include "src/io/printable.h"
 #include "src/io/shortened.h"
+#include "src/io/standard_output.h"
 #include "src/io/terminal.h"
 #include "src/job/job_status.h"
 #include "src/job/launched_rank.h"
@@ -77,14 +78,18 @@ int run_on_all_ranks(const annulus::Command& command, const std::optional<int>& 
 }  // namespace
 
 int main(int argc, char** argv) {
-  annulus::flush_subnormals();  // before there are other threads, which inherit it
+  annulus::prepare_standard_streams();
+  std::signal(SIGXFSZ, SIG_IGN);  // a file beyond the limit of its size (ulimit -f) is an error of the write
+  annulus::flush_subnormals();    // before there are other threads, which inherit it
   limit_spinning(argv);
   const std::optional<int> launched = annulus::launched_rank();
   const bool first = launched.value_or(0) == 0;
   const annulus::Command command = annulus::parse_command_line(argc, argv, first);
   annulus::allow_many_open_files();
   try {
-    const int status = command.run ? run_on_all_ranks(command, launched) : first ? command.run_without_mpi() : 0;
+    const int status = annulus::status_after_output(command.run ? run_on_all_ranks(command, launched)
+                                                    : first     ? command.run_without_mpi()
+                                                                : 0);
     if (first) annulus::report_job_status(status, 0);
     return status;
   } catch (const std::exception& error) {

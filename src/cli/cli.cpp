@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdlib>
+#include <sstream>
 
 #include "src/cli/choices.h"
 #include "src/cli/commands.h"
@@ -13,6 +14,7 @@
 #include "src/cli/numbers.h"
 #include "src/io/printable.h"
 #include "src/io/shortened.h"
+#include "src/io/standard_output.h"
 #include "src/io/terminal.h"
 #include "src/io/version.h"
 #include "src/job/job_status.h"
@@ -120,17 +122,20 @@ Command parse_command_line(int argc, char** argv, bool speaks) {
   } catch (const CLI::Success& help) {
     // CLI11 handles --help before it reports unknown arguments.
     if (const auto unknown = app.remaining(true); !unknown.empty()) refuse(app, CLI::ExtrasError(unknown), speaks);
-    if (speaks) {
-      app.exit(help);
-      report_job_status(0, 0);
-    }
-    std::exit(0);
+    if (!speaks) std::exit(0);
+    std::ostringstream text;
+    app.exit(help, text);
+    fmt::print("{}", text.str());
+    const int status = status_after_output(0);
+    report_job_status(status, 0);
+    std::exit(status);
   } catch (const CLI::ParseError& error) {
     refuse(app, error, speaks);
   }
   if (!chosen.run && !chosen.run_without_mpi) {
-    if (speaks) fmt::print("{}", app.help());
-    std::exit(kUsageExitCode);
+    if (!speaks) std::exit(kUsageExitCode);
+    fmt::print("{}", app.help());
+    std::exit(status_after_output(kUsageExitCode));
   }
   return chosen;
 }

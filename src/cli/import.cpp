@@ -12,6 +12,7 @@
 #include "src/cli/numbers.h"
 #include "src/import/source.h"
 #include "src/io/printable.h"
+#include "src/io/standard_output.h"
 
 namespace annulus {
 namespace {
@@ -139,7 +140,7 @@ void add_import(CLI::App& app, Command& chosen) {
   add_overwrite_option(*command, options->overwrite);
   command->callback([&chosen, options] {
     chosen.run = [options](const World& world, Watchdog&) {
-      expect_whole_world(world);
+      outlive_reader();
       return import_data(world, *options, [](const std::string& lines) { fmt::print("{}\n", printable_lines(lines)); });
     };
   });

@@ -46,7 +46,8 @@ fmt::text_style style_of(Emphasis emphasis) {
 
 bool is_terminal(std::FILE* stream) {
   if (variable("TERM") == "dumb") return false;
-  const int descriptor = ::fileno(stream);
+  const int descriptor =
+      stream == stdout ? STDOUT_FILENO : ::fileno(stream);  // stdout may have none, see standard_output.h
   const bool under_mpirun = std::getenv("OMPI_COMM_WORLD_RANK") != nullptr;
   return under_mpirun ? launcher_shows_on_terminal(descriptor) : ::isatty(descriptor) == 1;
 }

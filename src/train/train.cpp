@@ -20,6 +20,7 @@
 #include "src/io/folder_claim.h"
 #include "src/io/json.h"
 #include "src/io/printable.h"
+#include "src/io/standard_output.h"
 #include "src/job/consistency.h"
 #include "src/job/signals.h"
 #include "src/onnx/network_file.h"
@@ -249,6 +250,7 @@ int run_with_survivors(const TrainingInputs& inputs, Replica& replica, RunRecord
 int train_in(World& world, const TrainOptions& options, Watchdog& watchdog, Membership* membership) {
   Activity& activity = watchdog.activity();
   keep_stop_signals_from_computing();
+  outlive_reader();
   activity.enter(Phase::comparing);
   check_same_command(world, "train");
   check_configuration(world, options.configuration);
@@ -345,7 +347,7 @@ int train(const World& everyone, const TrainOptions& options, Watchdog& watchdog
   if (!options.survive || world.size() == 1) return train_in(world, options, watchdog, nullptr);
   Membership membership(world, options.lost_after);
   try {
-    membership.leave(train_in(world, options, watchdog, &membership));
+    membership.leave(status_after_output(train_in(world, options, watchdog, &membership)));
   } catch (const Error&) {
     if (const auto losses = membership.agree()) end_before_the_run(*losses, world, membership);
     membership.fail_everywhere();
