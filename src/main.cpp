@@ -18,6 +18,7 @@
 #include "src/io/shortened.h"
 #include "src/io/standard_output.h"
 #include "src/io/terminal.h"
+#include "src/job/foreign_launcher.h"
 #include "src/job/job_status.h"
 #include "src/job/launched_rank.h"
 #include "src/job/open_device.h"
@@ -48,6 +49,15 @@ void report(const std::string& problem) {
   std::fflush(stderr);
 }
 
+// Reports a launch by which every process would be a job of its own. If the launcher certainly runs, only its first
+// one.
+int refuse(const annulus::ForeignLaunch& launch, int launched) {
+  if (launch.rank > 0) annulus::let_first_rank_report();
+  if (launched > 0) return EXIT_FAILURE;
+  report((launch.rank > 0 ? fmt::format("rank {}: ", launch.rank) : "") + launch.complaint);
+  return EXIT_FAILURE;
+}
+
 // Prints the error once and ends the job on every rank.
 int end_job(const annulus::World& world, const std::exception& error) {
   std::signal(SIGTERM, SIG_DFL);  // so that rank 0 can end it
@@ -63,11 +73,14 @@ int run_on_all_ranks(const annulus::Command& command, const std::optional<int>& 
   annulus::Watchdog watchdog(command.stall_seconds,
                              [&rank](const annulus::Stall& stall) { annulus::end_stalled_job(rank, stall); });
   annulus::choose_gpu(command.device);
+  const auto& foreign = annulus::foreign_launch();
   const annulus::MpiSession session;
   const annulus::World world;
   rank = world.rank();
   watchdog.activity().enter(annulus::Activity::Phase::unwatched);
   try {
+    if (foreign && world.size() == 1 && !command.accepts_foreign_launchers)
+      return refuse(*foreign, launched.value_or(0));
     return command.run(world, watchdog);
   } catch (const std::exception& error) {
     watchdog.activity().enter(annulus::Activity::Phase::ending);

@@ -13,7 +13,7 @@
 #include "src/io/version.h"
 #include "src/job/machine.h"
 #include "src/job/open_device.h"
-#include "src/job/scheduler.h"
+#include "src/job/foreign_launcher.h"
 #include "src/job/threads.h"
 #include "src/step/strategy.h"
 
@@ -70,7 +70,7 @@ void try_all_reduces(const World& world, Device& device) {
 }  // namespace
 
 void doctor(const World& world) {
-  const auto scheduler = scheduler_complaint(world.size());
+  const int sharing = share_memory_of_node(world);
   const ThreadReport threads = report_threads(world, choose_threads(0));
   if (world.root()) {
     fmt::print("annulus {}\n", version());
@@ -84,7 +84,8 @@ void doctor(const World& world) {
          fmt::format("{} rank{}, {} on this node", world.size(), world.size() == 1 ? "" : "s", world.local_size()));
     line("threads", threads.text);
     if (!threads.warning.empty()) line("", warning_mark() + threads.warning);
-    if (scheduler) line("scheduler", *scheduler);
+    if (world.size() == 1 && foreign_launch()) line("launcher", warning_mark() + foreign_launch()->complaint);
+    if (const std::string unused = unused_tasks(world.size()); !unused.empty()) line("", warning_mark() + unused);
   }
   if (world.root()) {
     fmt::print("usable here\n");

@@ -47,7 +47,6 @@ void add_bench_input(CLI::App& bench, Command& chosen) {
   input->get_option("--workers")->description("Reader threads per rank; 0: one");
   input->callback([&chosen, options] {
     chosen.run = [options](const World& world, Watchdog&) {
-      expect_whole_world(world);
       expect_replaceable(world, {{options->json, FileKind::input_benchmark}}, data_files(options->data.files),
                          options->overwrite);
       bench_input(world, *options);
@@ -69,7 +68,6 @@ void add_bench_noise(CLI::App& bench, Command& chosen) {
   noise->callback([&chosen, noise, options] {
     options->configuration = noise->config_to_str(true, false);
     chosen.run = [options](const World& world, Watchdog&) {
-      expect_whole_world(world);
       expect_replaceable(world, {{options->json, FileKind::noise_benchmark}}, {}, options->overwrite);
       bench_noise(world, *options);
       return 0;
@@ -148,7 +146,6 @@ void add_bench(CLI::App& app, Command& chosen) {
     }
     chosen.device = step_options->device.device;
     chosen.run = [step_options](const World& world, Watchdog&) {
-      expect_whole_world(world);
       expect_replaceable(
           world, {{step_options->json, FileKind::step_benchmark}, {step_options->timeline.file, FileKind::timeline}},
           {step_options->from}, step_options->overwrite);
@@ -178,7 +175,6 @@ void add_bench(CLI::App& app, Command& chosen) {
     reduce_options->configuration = reduce->config_to_str(true, false);
     chosen.device = reduce_options->device.device;
     chosen.run = [reduce_options](const World& world, Watchdog&) {
-      expect_whole_world(world);
       expect_replaceable(world, {{reduce_options->json, FileKind::all_reduce_benchmark}}, {},
                          reduce_options->overwrite);
       bench_all_reduce(world, *reduce_options);

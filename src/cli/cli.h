@@ -13,8 +13,9 @@ struct Command {
   // without MPI.
   std::function<int(const World&, Watchdog&)> run;
   std::function<int()> run_without_mpi;
-  std::string device = "cpu";            // --device
-  double stall_seconds = kStallSeconds;  // of the watchdog from MPI_Init on; 0: none
+  std::string device = "cpu";              // --device
+  bool accepts_foreign_launchers = false;  // reports them itself; see src/job/foreign_launcher.h
+  double stall_seconds = kStallSeconds;    // of the watchdog from MPI_Init on; 0: none
 };
 
 // Parses the command line and the file named by --config. On --help or an error, prints it and ends the process.

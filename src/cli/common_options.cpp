@@ -8,7 +8,6 @@
 #include "kernels/base/error.h"
 #include "src/cli/choices.h"
 #include "src/cli/numbers.h"
-#include "src/job/scheduler.h"
 
 namespace annulus {
 
@@ -227,10 +226,6 @@ void expect_replaceable(const World& world, const std::vector<Output>& outputs,
                         const std::vector<std::filesystem::path>& inputs, bool overwrite) {
   if (!world.root()) return;
   for (const Output& output : outputs) expect_replaceable(output, inputs, overwrite);
-}
-
-void expect_whole_world(const World& world) {
-  if (const auto complaint = scheduler_complaint(world.size())) fail("{}", *complaint);
 }
 
 }  // namespace annulus

@@ -61,7 +61,4 @@ void add_overwrite_option(CLI::App& command, bool& overwrite);
 void expect_replaceable(const World& world, const std::vector<Output>& outputs,
                         const std::vector<std::filesystem::path>& inputs, bool overwrite);
 
-// Throws Error if a scheduler started several tasks but MPI sees a single rank, so that each would be a run of its own.
-void expect_whole_world(const World& world);
-
 }  // namespace annulus

@@ -7,6 +7,7 @@ namespace annulus {
 void add_doctor(CLI::App& app, Command& chosen) {
   app.add_subcommand("doctor", "Show versions, devices, all-reduces and links, and what is unavailable")
       ->callback([&chosen] {
+        chosen.accepts_foreign_launchers = true;
         chosen.run = [](const World& world, Watchdog&) {
           doctor(world);
           return 0;

@@ -55,7 +55,6 @@ void add_eval(CLI::App& app, Command& chosen) {
     options->follow = !follow->empty();
     chosen.device = options->device.device;
     chosen.run = [options](const World& world, Watchdog& watchdog) {
-      expect_whole_world(world);
       std::vector<std::filesystem::path> inputs = data_files(options->data.files);
       inputs.push_back(options->checkpoint);
       const FileKind kind = options->follow ? FileKind::run_evaluation : FileKind::evaluation;

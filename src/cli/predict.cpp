@@ -30,7 +30,6 @@ void add_predict(CLI::App& app, Command& chosen) {
   command->callback([&chosen, options] {
     chosen.device = options->device.device;
     chosen.run = [options](const World& world, Watchdog& watchdog) {
-      expect_whole_world(world);
       std::vector<std::filesystem::path> inputs{options->checkpoint};
       // The file of test.h5:train is test.h5.
       for (const std::string& image : options->images)

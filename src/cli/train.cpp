@@ -566,7 +566,6 @@ void add_train(CLI::App& app, Command& chosen) {
       };
     chosen.device = options->device.device;
     chosen.run = [options, best](const World& world, Watchdog& watchdog) {
-      expect_whole_world(world);
       std::vector<std::filesystem::path> inputs = data_files(options->data.files);
       std::ranges::move(data_files(options->data.validation), std::back_inserter(inputs));
       if (is_network_file(options->model)) inputs.push_back(options->model);

@@ -20,19 +20,6 @@ std::optional<int> number(const char* variable) {
   return value == nullptr ? std::nullopt : std::optional(std::atoi(value));
 }
 
-// Open MPI and Slurm's PMIx plug-in: this folder of the server exists while the job runs.
-bool has_pmix_server() {
-  std::error_code error;
-  const char* folder = std::getenv("PMIX_SERVER_TMPDIR");
-  return std::getenv("PMIX_NAMESPACE") != nullptr && folder != nullptr && std::filesystem::is_directory(folder, error);
-}
-
-// MPICH's and Intel's launchers: the process inherits a connection, or is given a port.
-bool has_pmi_server() {
-  const auto descriptor = number("PMI_FD");
-  return (descriptor && fcntl(*descriptor, F_GETFD) != -1) || std::getenv("PMI_PORT") != nullptr;
-}
-
 // Slurm's job steps: the task is this program, or has started it.
 bool is_in_slurm_task() {
   const auto task = number("SLURM_TASK_PID");
@@ -41,9 +28,20 @@ bool is_in_slurm_task() {
 
 }  // namespace
 
+bool has_pmix_server() {
+  std::error_code error;
+  const char* folder = std::getenv("PMIX_SERVER_TMPDIR");
+  return std::getenv("PMIX_NAMESPACE") != nullptr && folder != nullptr && std::filesystem::is_directory(folder, error);
+}
+
+bool has_pmi_server() {
+  const auto descriptor = number("PMI_FD");
+  return (descriptor && fcntl(*descriptor, F_GETFD) != -1) || std::getenv("PMI_PORT") != nullptr;
+}
+
 std::optional<int> launched_rank() {
   if (has_pmix_server()) return number("PMIX_RANK");
-  if (has_pmi_server()) return number("PMI_RANK");
+  if (has_pmi_server()) return number(std::getenv("PMI_RANK") != nullptr ? "PMI_RANK" : "PMI_ID");
   if (is_in_slurm_task()) return number("SLURM_PROCID");
   return std::nullopt;
 }

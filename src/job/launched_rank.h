@@ -11,6 +11,11 @@ std::optional<int> launched_rank();
 // Returns its place among the ranks of its node, likewise.
 std::optional<int> launched_local_rank();
 
+// Whether a launcher with PMIx (Open MPI's, Slurm's plug-in) runs: the folder of its server exists while the job runs.
+bool has_pmix_server();
+// Whether one of MPICH's or Intel's runs: the process inherits a connection, or is given a port.
+bool has_pmi_server();
+
 // Waits, so that the first rank can report an error that most probably all ranks have (a missing file), and end them.
 void let_first_rank_report();
 

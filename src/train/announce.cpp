@@ -8,6 +8,7 @@
 #include "src/io/bytes.h"
 #include "src/io/printable.h"
 #include "src/io/terminal.h"
+#include "src/job/foreign_launcher.h"
 #include "src/job/open_device.h"
 #include "src/job/threads.h"
 #include "src/train/training_setup.h"
@@ -65,7 +66,8 @@ void announce(const TrainingInputs& inputs, const Replica& replica, const RunRec
   if (!summation_before.empty() && summation_before != replica.summation(inputs))
     fmt::print("  note        rounding may differ from the run before the checkpoint, which had {}\n",
                summation_before);
-  for (const std::string& text : {warning, unused_wire(replica.all_reduce, parse_wire_type(options.wire))})
+  for (const std::string& text :
+       {unused_tasks(world.size()), warning, unused_wire(replica.all_reduce, parse_wire_type(options.wire))})
     if (!text.empty()) fmt::print("  {}     {}\n", mark, text);
   const std::size_t share = inputs.share(inputs.global_batch);
   const std::size_t parts = step_options(inputs.replicas(), options, inputs.global_batch).parts_of(share);

@@ -167,6 +167,28 @@ class Errors(ErrorTest):
         # srun without Open MPI's plug-in starts every rank in a world of its own: four runs would write to one folder.
         self.fails(self.training(self.folder / "out"), r"(?i)slurm|srun", 0, environment={"SLURM_STEP_NUM_TASKS": "4"})
 
+    def test_another_launcher_starts_every_rank_in_its_own_world(self):
+        """Each of two processes would train, evaluate or measure alone; doctor reports it, too."""
+        mpiexec = {"PMI_RANK": "0", "PMI_SIZE": "2"}
+        commands = (self.training(self.folder / "out"), ["bench", "all-reduce", "--seconds", "0.01"],
+                    ["eval", "--data", self.data, "--checkpoint", self.folder], ["import", self.folder / "new.h5", self.folder])
+        for command in commands:
+            self.fails(command, r"mpiexec .* one of 2 \(PMI_SIZE=2\).* Open MPI .*: start it with mpirun -np 2; .*env -u PMI_SIZE",
+                       0, environment=mpiexec)
+        self.assertFalse((self.folder / "out").exists())
+        self.assertIn("one of 2 (PMI_SIZE=2)", self.succeed("doctor", environment=mpiexec).out)
+        result = run(*commands[0], environment={"RANK": "1", "WORLD_SIZE": "2"})
+        self.assert_failed(result, r"annulus: rank 1: torchrun .* one of 2 \(WORLD_SIZE=2\)")
+        self.assertGreater(result.seconds, 2)  # the launcher has ended it, if the first rank's error suffices
+
+    def test_a_single_process_in_an_allocation(self):
+        """The shells of salloc -n 4 and of a PBS job."""
+        for number, environment in enumerate(({"SLURM_NTASKS": "4"}, {"PBS_NP": "4", "PBS_TASKNUM": "1"})):
+            out = self.folder / str(number)
+            result = self.succeed(*self.training(out, max_steps=2), environment=environment)
+            self.assertEqual("Slurm's allocation has 4 tasks" in result.out, number == 0, str(result))
+            self.succeed("eval", "--data", self.data, "--checkpoint", out, environment=environment)
+
 
 class OldCheckpoint(ErrorTest):
     """Errors in a run with an existing checkpoint."""
