@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <span>
 
+#include "kernels/base/allowed_resources.h"
 #include "kernels/base/error.h"
-#include "kernels/base/physical_memory.h"
 #include "models/cost.h"
 #include "models/fusion.h"
 #include "models/unused_gradients.h"
@@ -14,6 +14,35 @@ namespace annulus {
 Graph planned_graph(const Graph& graph) {
   return prune_unused_gradients(fuse(graph));
 }
+
+namespace {
+
+// `needed`: bytes.
+void expect_memory(const Graph& graph, std::size_t batch, double needed) {
+  constexpr double kGiB = 1 << 30;
+  const AllowedMemory& allowed = allowed_memory();
+  const std::size_t memory = memory_share();
+  if (needed <= static_cast<double>(memory)) return;
+  const std::string share = memory < allowed.bytes ? "this rank's share of " : "";
+  fail("this network takes at least {:.1f} GiB of memory with a batch of {}, and {}{} has {:.1f} GiB: {}",
+       needed / kGiB, graph.samples_text(batch), share, allowed.source, static_cast<double>(memory) / kGiB,
+       graph.reads_tokens() ? "use a smaller --batch or --length"
+                            : "use a smaller --batch, smaller images, or fewer classes");
+}
+
+// Before the memory of a planned network is allocated: its activations, and the gradients. (The weights may be shared
+// by the ranks of a node.)
+void expect_plan_to_fit(const Device& device, const Graph& graph, Mode mode, std::size_t batch,
+                        const Network& network) {
+  if (!device.info().shares_host_memory) return;
+  double gradients = 0;
+  if (mode == Mode::training)
+    for (const auto& of_node : network.parameter_layouts())
+      for (const TensorSpec& parameter : of_node) gradients += static_cast<double>(parameter.layout->bytes());
+  expect_memory(graph, batch, static_cast<double>(network.activation_plan().bytes()) + gradients);
+}
+
+}  // namespace
 
 void expect_to_fit(const Device& device, const Graph& graph, Mode mode, std::size_t batch,
                    const std::optional<Range>& stage) {
@@ -25,14 +54,7 @@ void expect_to_fit(const Device& device, const Graph& graph, Mode mode, std::siz
     parameters += static_cast<double>(cost.gradient_bytes());
     largest = std::max(largest, static_cast<double>(cost.activation_bytes));
   }
-  const double needed = (mode == Mode::training ? 2 : 1) * parameters + static_cast<double>(batch) * largest;
-  const auto memory = static_cast<double>(physical_memory());
-  constexpr double kGiB = 1 << 30;
-  if (needed > memory)
-    fail("this network takes at least {:.1f} GiB of memory with a batch of {}, and this machine has {:.1f} GiB: {}",
-         needed / kGiB, graph.samples_text(batch), memory / kGiB,
-         graph.reads_tokens() ? "use a smaller --batch or --length"
-                              : "use a smaller --batch, smaller images, or fewer classes");
+  expect_memory(graph, batch, (mode == Mode::training ? 2 : 1) * parameters + static_cast<double>(batch) * largest);
 }
 
 std::size_t activation_arena_bytes(Device& device, const Graph& graph, Mode mode, std::size_t batch) {
@@ -46,6 +68,7 @@ Model::Model(Device& device, const Graph& graph, Mode mode, std::size_t batch,
     : device_(device), graph_(planned_graph(graph)), planned_(planned), stage_(stage) {
   expect_to_fit(device, graph_, mode, batch, stage);
   auto first = std::make_unique<Network>(device, graph_, mode, batch, layouts_, planned_, stage_);
+  expect_plan_to_fit(device, graph_, mode, batch, *first);
   layouts_ = first->parameter_layouts();
   parameters_ = std::make_unique<Parameters>(device, graph_, layouts_, allocate_gradients, allocate_weights, stage);
   first->bind(*parameters_, memory_.try_emplace(0, device).first->second);
@@ -56,6 +79,7 @@ Network& Model::network(Mode mode, std::size_t batch, std::size_t slot) {
   auto& network = networks_[{mode, batch, slot}];
   if (!network) {
     network = std::make_unique<Network>(device_, graph_, mode, batch, layouts_, planned_, stage_);
+    expect_plan_to_fit(device_, graph_, mode, batch, *network);
     network->bind(*parameters_, memory_.try_emplace(slot, device_).first->second);
     network->link(links_);
     if (mode == Mode::training) {

@@ -1,12 +1,12 @@
 #include "collectives/world/backoff.h"
 
 #include <immintrin.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <thread>
 
+#include "kernels/base/allowed_resources.h"
 #include "kernels/base/error.h"
 
 namespace annulus {
@@ -63,7 +63,7 @@ void Backoff::pause(int polls) {
 
 int polls_on_this_node(int ranks) {
   constexpr int kPolls = 1000, kPollsOfMany = 20;
-  return ranks <= sysconf(_SC_NPROCESSORS_ONLN) ? kPolls : kPollsOfMany;
+  return ranks <= allowed_processors().count ? kPolls : kPollsOfMany;
 }
 
 }  // namespace annulus

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "kernels/base/allowed_resources.h"
 #include "kernels/base/error.h"
 #include "kernels/base/host_memory.h"
 #include "kernels/cpu/dnnl_memory.h"
@@ -126,8 +127,8 @@ void CpuDevice::add_rows(DeviceView from, DataType, DeviceView index, std::size_
 int processors_allowed() {
   cpu_set_t allowed;
   CPU_ZERO(&allowed);
-  if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return omp_get_num_procs();
-  return CPU_COUNT(&allowed);
+  const int bound = sched_getaffinity(0, sizeof allowed, &allowed) == 0 ? CPU_COUNT(&allowed) : omp_get_num_procs();
+  return std::min(bound, allowed_processors().count);
 }
 
 }  // namespace annulus

@@ -5,15 +5,18 @@
 #include <vector>
 
 #include "collectives/all_reduce.h"
+#include "kernels/base/allowed_resources.h"
 #include "kernels/base/error.h"
 #include "kernels/base/subnormals.h"
 #include "kernels/cuda/make_cuda_device.h"
+#include "src/io/bytes.h"
 #include "src/io/hdf5.h"
 #include "src/io/terminal.h"
 #include "src/io/version.h"
-#include "src/job/machine.h"
-#include "src/job/open_device.h"
 #include "src/job/foreign_launcher.h"
+#include "src/job/machine.h"
+#include "src/job/memory_share.h"
+#include "src/job/open_device.h"
 #include "src/job/threads.h"
 #include "src/step/strategy.h"
 
@@ -82,6 +85,8 @@ void doctor(const World& world) {
     line("host", fmt::format("{}, {}", host_name(), processor_name()));
     line("world",
          fmt::format("{} rank{}, {} on this node", world.size(), world.size() == 1 ? "" : "s", world.local_size()));
+    line("memory", fmt::format("{} ({}){}", format_bytes(allowed_memory().bytes), allowed_memory().source,
+                               sharing > 1 ? fmt::format(", shared by {} ranks", sharing) : ""));
     line("threads", threads.text);
     if (!threads.warning.empty()) line("", warning_mark() + threads.warning);
     if (world.size() == 1 && foreign_launch()) line("launcher", warning_mark() + foreign_launch()->complaint);

@@ -1,12 +1,11 @@
 #include "src/bench/bench_all_reduce.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
 #include <nlohmann/json.hpp>
 
 #include "collectives/all_reduce.h"
+#include "kernels/base/allowed_resources.h"
 #include "kernels/base/clock.h"
 #include "kernels/base/error.h"
 #include "kernels/base/on_error.h"
@@ -45,7 +44,7 @@ struct Row {
 };
 
 nlohmann::json machine_facts(const World& world) {
-  return {{"host", host_name()},  {"processor", processor_name()}, {"cores", sysconf(_SC_NPROCESSORS_ONLN)},
+  return {{"host", host_name()},  {"processor", processor_name()}, {"cores", allowed_processors().count},
           {"mpi", mpi_library()}, {"ranks", world.size()},         {"ranks_on_root_node", world.local_size()}};
 }
 
@@ -78,7 +77,7 @@ void check_exactness(const World& world, Device& device, const Candidate& candid
 // core, they agree on a start time on their shared clock.
 double common_start(const World& world) {
   constexpr double head_start = 10e-6;  // enough for every rank to leave maximum()
-  if (!world.one_node() || world.size() > sysconf(_SC_NPROCESSORS_ONLN)) {
+  if (!world.one_node() || world.size() > allowed_processors().count) {
     world.barrier();
     return now_seconds();
   }

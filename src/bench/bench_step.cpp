@@ -9,10 +9,10 @@
 
 #include "collectives/shard_tree.h"
 #include "collectives/world/aligned_clock.h"
+#include "kernels/base/allowed_resources.h"
 #include "kernels/base/error.h"
 #include "kernels/base/median.h"
 #include "kernels/base/on_error.h"
-#include "kernels/base/physical_memory.h"
 #include "kernels/base/random.h"
 #include "models/cost.h"
 #include "models/freeze.h"
@@ -196,13 +196,10 @@ void report_memory(const World& world, const BenchStepOptions& options, const Gr
   const std::size_t one = activation_arena_bytes(device, graph, Mode::training, options.batch) +
                           arenas * total_cost(graph).gradient_bytes();
   const std::size_t bytes = one * options.all_reduce.size() * options.strategy.size();
-  const std::size_t of_node = bytes * static_cast<std::size_t>(world.local_size()), there = physical_memory();
-  if (of_node > there)
-    fail(
-        "{} with --batch {} takes about {} of memory on each of {} rank{} of a node, which has {}: give a smaller "
-        "--batch",
-        options.model, options.batch, format_bytes(bytes), world.local_size(), world.local_size() == 1 ? "" : "s",
-        format_bytes(there));
+  if (const std::size_t allowed = memory_share(); bytes > allowed)
+    fail("{} with --batch {} takes about {} of memory on each rank, which may use {} ({}{}): give a smaller --batch",
+         options.model, options.batch, format_bytes(bytes), format_bytes(allowed), allowed_memory().source,
+         world.local_size() > 1 ? ", shared by the ranks of a node" : "");
   if (!world.root()) return;
   fmt::print("planned: about {} of memory on each rank\n", format_bytes(bytes));
   std::fflush(stdout);

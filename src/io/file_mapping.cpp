@@ -10,8 +10,8 @@
 #include <csetjmp>
 #include <csignal>
 
+#include "kernels/base/allowed_resources.h"
 #include "kernels/base/host_memory.h"
-#include "kernels/base/physical_memory.h"
 
 namespace annulus {
 namespace {
@@ -60,7 +60,7 @@ FileMapping::FileMapping(const FileDescriptor& file, std::uint64_t offset, std::
   void* const pages =
       ::mmap(nullptr, before + bytes, PROT_READ, MAP_SHARED, file.number(), static_cast<off_t>(offset - before));
   if (pages == MAP_FAILED) return;
-  if (before + bytes <= physical_memory() / kRoomy) ::madvise(pages, before + bytes, MADV_HUGEPAGE);
+  if (before + bytes <= allowed_memory().bytes / kRoomy) ::madvise(pages, before + bytes, MADV_HUGEPAGE);
   handle_bus_errors();
   pages_ = {static_cast<std::uint8_t*>(pages), Unmap{before + bytes}};
   bytes_ = {pages_.get() + before, bytes};

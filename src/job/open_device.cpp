@@ -1,15 +1,15 @@
 #include "src/job/open_device.h"
 
 #include <fmt/ranges.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <map>
 #include <vector>
 
+#include "kernels/base/allowed_resources.h"
 #include "kernels/cuda/make_cuda_device.h"
 #include "src/job/launched_rank.h"
 #include "src/job/machine.h"
+#include "src/job/memory_share.h"
 #include "src/job/near_processors.h"
 #include "src/job/threads.h"
 
@@ -43,6 +43,7 @@ std::unique_ptr<Device> open_device(const World& world, const DeviceOptions& opt
   if (options.device == "auto") request.name = every_rank_has_a_gpu(world) ? "cuda" : "cpu";
   if (options.precision != "auto") request.precision = parse_precision(options.precision);
   request.gpu = gpu_of(world);
+  share_memory_of_node(world);
   request.tuning = options.tuning;
   if (request.name == "cuda" && gpus_here() > 0) bind_to(processors_near(gpu_address(request.gpu)));
   if (world.root() && request.name == "cpu" && !options.tuning.empty())
@@ -54,7 +55,7 @@ std::size_t decoding_threads(const World& world, const Device& device) {
   constexpr int kMost = 32;
   const int allowed = processors_allowed();
   if (device.info().shares_host_memory) return static_cast<std::size_t>(std::clamp(allowed / 4, 1, kMost));
-  const int even_share = static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN)) / world.local_size();
+  const int even_share = allowed_processors().count / world.local_size();
   return static_cast<std::size_t>(std::clamp(std::min(allowed, even_share) - 1, 1, kMost));
 }
 

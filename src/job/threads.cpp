@@ -13,25 +13,31 @@
 #include <string_view>
 #include <vector>
 
+#include "kernels/base/allowed_resources.h"
 #include "kernels/device.h"
 #include "src/job/machine.h"
 
 namespace annulus {
 namespace {
 
+// As OpenMP reads it: a list, with spaces around its numbers.
 std::optional<int> first_number(const char* text) {
-  int number = 0;
   if (text == nullptr) return std::nullopt;
-  const auto [end, error] = std::from_chars(text, text + std::strlen(text), number);
-  if (error != std::errc{} || number < 1 || (*end != '\0' && *end != ',')) return std::nullopt;
+  const std::string_view first = std::string_view(text).substr(0, std::string_view(text).find(','));
+  constexpr const char* kSpaces = " \t\n\v\f\r";
+  const std::size_t begin = std::min(first.find_first_not_of(kSpaces), first.size());
+  const std::size_t end = first.find_last_not_of(kSpaces) + 1;
+  int number = 0;
+  const auto [rest, error] = std::from_chars(first.data() + begin, first.data() + std::max(begin, end), number);
+  if (error != std::errc{} || number < 1 || rest != first.data() + end) return std::nullopt;
   return number;
 }
 
-Threads from_environment(const char* name, int wanted, int allowed) {
-  Threads threads{std::min(wanted, allowed), name, ""};
-  if (wanted > allowed)
-    threads.warning =
-        fmt::format("{} asks for {} threads, but the affinity mask allows {}; these are used", name, wanted, allowed);
+Threads from_environment(const char* name, int wanted, const ThreadWishes& wishes) {
+  Threads threads{std::min(wanted, wishes.allowed), name, ""};
+  if (wanted > wishes.allowed)
+    threads.warning = fmt::format("{} asks for {} threads, but the {} allows {}; these are used", name, wanted,
+                                  wishes.allowed_by, wishes.allowed);
   return threads;
 }
 
@@ -54,7 +60,7 @@ int processors_of(const World& node) {
     std::memcpy(&mask, all.data() + begin, sizeof mask);
     CPU_OR(&together, &together, &mask);
   }
-  return CPU_COUNT(&together);
+  return std::min(CPU_COUNT(&together), allowed_processors().count);
 }
 
 }  // namespace
@@ -63,23 +69,28 @@ Threads choose_threads(const ThreadWishes& wishes) {
   if (wishes.option > 0) {
     Threads threads{wishes.option, "--threads", ""};
     if (wishes.option > wishes.allowed)
-      threads.warning = fmt::format(
-          "--threads {} is more than the {} processors that the affinity mask allows: threads will share processors",
-          wishes.option, wishes.allowed);
+      threads.warning =
+          fmt::format("--threads {} is more than the {} processors that the {} allows: threads will share processors",
+                      wishes.option, wishes.allowed, wishes.allowed_by);
     return threads;
   }
   if (const auto wanted = first_number(wishes.omp_num_threads))
-    return from_environment("OMP_NUM_THREADS", *wanted, wishes.allowed);
+    return from_environment("OMP_NUM_THREADS", *wanted, wishes);
   if (const auto wanted = first_number(wishes.slurm_cpus_per_task))
-    return from_environment("SLURM_CPUS_PER_TASK", *wanted, wishes.allowed);
-  return {wishes.allowed, "affinity mask", ""};
+    return from_environment("SLURM_CPUS_PER_TASK", *wanted, wishes);
+  return {wishes.allowed, wishes.allowed_by, ""};
 }
 
 Threads choose_threads(int option) {
+  cpu_set_t mask;
+  CPU_ZERO(&mask);
+  const int allowed = processors_allowed();
+  const bool bounds = sched_getaffinity(0, sizeof mask, &mask) == 0 && allowed < CPU_COUNT(&mask);
   return choose_threads({.option = option,
                          .omp_num_threads = std::getenv("OMP_NUM_THREADS"),
                          .slurm_cpus_per_task = std::getenv("SLURM_CPUS_PER_TASK"),
-                         .allowed = processors_allowed()});
+                         .allowed = allowed,
+                         .allowed_by = bounds ? allowed_processors().source : "affinity mask"});
 }
 
 ThreadReport report_threads(const World& world, const Threads& own) {

@@ -13,13 +13,14 @@ struct Threads {
   std::string warning;  // empty: none
 };
 
-// The inputs of the choice; the first one that is given decides. The affinity mask limits numbers from the environment,
-// which are meant for any program; --threads beyond it only causes a warning.
+// The inputs of the choice; the first one that is given decides. The processors that this process may use limit numbers
+// from the environment, which are meant for any program; --threads beyond them only causes a warning.
 struct ThreadWishes {
   int option = 0;                             // --threads; 0: not given
   const char* omp_num_threads = nullptr;      // null: not in the environment; the first number of a list
   const char* slurm_cpus_per_task = nullptr;  // likewise
-  int allowed = 1;                            // processors, by the affinity mask
+  int allowed = 1;                            // processors
+  std::string allowed_by = "affinity mask";   // or the control group that allows fewer
 };
 Threads choose_threads(const ThreadWishes& wishes);
 

@@ -1,5 +1,3 @@
-#include <unistd.h>
-
 #include <algorithm>
 #include <future>
 #include <memory>
@@ -7,6 +5,7 @@
 #include <utility>
 
 #include "collectives/parameter_server.h"
+#include "kernels/base/allowed_resources.h"
 #include "kernels/base/exact_sum.h"
 #include "kernels/base/host_memory.h"
 #include "kernels/base/split.h"
@@ -23,7 +22,7 @@ constexpr std::size_t kPredicted = 2;  // steps that weights are predicted ahead
 
 // The device on which owners update if ranks compute on GPUs.
 std::unique_ptr<Device> make_host(const RoundOptions& options) {
-  const int processors = static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
+  const int processors = allowed_processors().count;
   return make_device("cpu", std::clamp(processors / options.world->local_size(), 1, options.threads));
 }
 

@@ -17,7 +17,11 @@ TEST_CASE("threads: --threads, then OMP_NUM_THREADS, then SLURM_CPUS_PER_TASK, t
   expect(2, "OMP_NUM_THREADS");
   wishes.omp_num_threads = "4,2";  // of nested parallel regions; the first is ours
   expect(4, "OMP_NUM_THREADS");
-  for (const char* nonsense : {"", "0", "-1", "many", "2x"}) {
+  for (const char* spaced : {" 4", "4 ", " 4 , 2", "\t4\n"}) {
+    wishes.omp_num_threads = spaced;
+    expect(4, "OMP_NUM_THREADS");
+  }
+  for (const char* nonsense : {"", " ", "0", "-1", "many", "2x", "2 x", ",2"}) {
     wishes.omp_num_threads = nonsense;
     expect(3, "SLURM_CPUS_PER_TASK");
   }
@@ -37,4 +41,8 @@ TEST_CASE("threads: more than the affinity mask allows are never used without a 
   const Threads slurm = choose_threads({.slurm_cpus_per_task = "16", .allowed = 2});
   CHECK(slurm.count == 2);
   CHECK(slurm.warning.find("SLURM_CPUS_PER_TASK asks for 16 threads") == 0);
+  const Threads quota =
+      choose_threads({.omp_num_threads = "4", .allowed = 1, .allowed_by = "control group /a (cpu.max)"});
+  CHECK(quota.count == 1);
+  CHECK(quota.warning.find("control group /a (cpu.max) allows 1") != std::string::npos);
 }

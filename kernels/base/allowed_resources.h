@@ -1,0 +1,40 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <string>
+
+namespace annulus {
+
+// The memory that a process may use: the machine's, unless a control group (of a container or a batch system) or a
+// limit of the process (ulimit -v) allows less.
+struct AllowedMemory {
+  std::size_t bytes = 0;
+  std::string source;       // "this machine", "control group /docker/7 (memory.max)", "ulimit -v"
+  bool shared = true;       // by all processes with the same `group`; false: the limit is this process's own
+  std::uint64_t group = 0;  // identifies a control group on this machine; 0: the machine
+};
+
+// The processors that all processes on this machine, or in this process's control group, may use together. The affinity
+// mask is not considered; see processors_allowed().
+struct AllowedProcessors {
+  int count = 1;       // a quota is rounded down, but not to 0
+  std::string source;  // "this machine", "control group /docker/7 (cpu.max)"
+};
+
+// Determined once: limits that change later have no effect.
+const AllowedMemory& allowed_memory();
+const AllowedProcessors& allowed_processors();
+
+// Sets the number of processes that share allowed_memory(), this one included; 1 at first.
+void share_memory(int processes);
+// Returns the bytes of an even share of it.
+std::size_t memory_share();
+
+// For tests: as if `root` was the root folder. Control groups of both versions are read, up to the top of the hierarchy
+// as it is mounted.
+AllowedMemory find_allowed_memory(const std::filesystem::path& root);
+AllowedProcessors find_allowed_processors(const std::filesystem::path& root);
+
+}  // namespace annulus

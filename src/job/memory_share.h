@@ -1,0 +1,11 @@
+#pragma once
+
+#include "collectives/world/world.h"
+
+namespace annulus {
+
+// Finds the ranks on this node that share allowed_memory() with this one, and sets memory_share() accordingly. Returns
+// their number, this rank included. Collective.
+int share_memory_of_node(const World& world);
+
+}  // namespace annulus
