@@ -539,6 +539,9 @@ void add_train(CLI::App& app, Command& chosen) {
   add_device_options(*command, o.device);
   add_timeline_options(*command, o.timeline);
   add_fault_option(*command, o.faults);
+  auto print = std::make_shared<bool>(false);
+  command->add_flag("--print-config", *print, "Print all settings, in the form of OUT/config.toml, and exit")
+      ->configurable(false);
   auto best = std::make_shared<std::filesystem::path>();
   command
       ->add_option("--export-best", *best,
@@ -548,7 +551,7 @@ void add_train(CLI::App& app, Command& chosen) {
       ->configurable(false)
       ->group("Checkpoints");
 
-  command->callback([&chosen, command, options, best] {
+  command->callback([&chosen, command, options, best, print] {
     expect_one_choice(options->buckets, options->tune_buckets);
     try {
       expect_sense(*options);
@@ -558,6 +561,13 @@ void add_train(CLI::App& app, Command& chosen) {
       throw CLI::ParseError(file + error.what(), CLI::ExitCodes::ValidationError);
     }
     options->configuration = command->config_to_str(true, false);
+    if (*print) {
+      chosen.run_without_mpi = [options] {
+        fmt::print("{}", options->configuration);
+        return 0;
+      };
+      return;
+    }
     // The bits of a step depend on the number of threads, whose default depends on the number of ranks.
     if (options->shards > 0 && options->device.threads == 0) options->device.threads = 1;
     if (!best->empty())

@@ -156,10 +156,33 @@ class Launch(BatchTest):
 class LaunchedJob(BatchTest):
     """How scripts/launch handles mpirun's messages and leftover files."""
 
-    def launch(self, *arguments):
-        return helper.finish(subprocess.Popen(
+    def start(self, *arguments):
+        return subprocess.Popen(
             [ROOT / "scripts/launch", *map(str, arguments)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE, text=True, start_new_session=True, env=self.environment()))
+            stderr=subprocess.PIPE, text=True, start_new_session=True, env=self.environment())
+
+    def launch(self, *arguments):
+        return helper.finish(self.start(*arguments))
+
+    def test_interrupted_training_stops_with_a_checkpoint(self):
+        for number in (signal.SIGINT, signal.SIGTERM):
+            with self.subTest(number.name):
+                out = self.folder / number.name
+                process = self.start("-np", 2, helper.ANNULUS, *self.training(out, epochs=1000000, max_steps=1000000))
+                self.await_checkpoint(process, out)
+                os.killpg(process.pid, number)  # as Ctrl-C on a terminal
+                result = helper.finish(process)
+                self.assertEqual(result.status, helper.STOPPED, str(result))
+                self.assertEqual(json.loads((out / "results.json").read_text())["status"], "stopped")
+
+    def test_an_interrupt_ends_other_commands(self):
+        self.stand_in("mpirun", "trap 'echo TERM >&2; exit 1' TERM; echo ready >&2; while sleep 0.1; do :; done")
+        process = self.start("-np", 2, "true")
+        self.addCleanup(lambda: process.poll() is None and os.killpg(process.pid, signal.SIGKILL))
+        self.assertEqual([process.stderr.readline() for _ in range(2)][1], "ready\n")
+        process.send_signal(signal.SIGTERM)
+        result = helper.finish(process)
+        self.assertEqual((result.status, result.err), (128 + signal.SIGTERM, "TERM\n"))
 
     def test_an_error_is_printed_without_mpirun_messages(self):
         missing = self.training(self.folder / "out", data=self.folder / "none.h5")
@@ -187,7 +210,7 @@ class LaunchedJob(BatchTest):
         self.stand_in("mpirun", """while [ "$1" != --report-uri ]; do shift; done
             echo "268435456.0;tcp://127.0.0.1:1" > "$2"; echo killed >&2; kill -9 $$""")
         result = self.launch("-np", 2, "true")
-        self.assertEqual((result.status, result.err.splitlines()[1:]), (-signal.SIGKILL, ["killed"]), str(result))
+        self.assertEqual((result.status, result.err.splitlines()[1:]), (128 + signal.SIGKILL, ["killed"]), str(result))
         self.assertEqual([segment.exists() for segment in segments], [False, False, True])
 
 
@@ -200,7 +223,7 @@ class SurvivedLosses(BatchTest):
     def setUp(self):
         super().setUp()
         self.log = self.folder / "log"
-        self.stand_in("ranks", "exit 0")
+        self.stand_in("ranks", """case "$*" in *--survive*--print-config*) echo survive=true ;; *) echo survive=false ;; esac""")
 
     def mpirun(self, *runs, version="4.1.4"):
         """Its first start runs the first of `runs`, and so on; its arguments are logged."""
@@ -235,27 +258,37 @@ class SurvivedLosses(BatchTest):
         return starts
 
     def test_mpirun_lets_ranks_survive(self):
-        config = self.folder / "run.toml"
-        config.write_text('model = "lenet"\nsurvive = true\n')
         recovery = "--enable-recovery --mca state_base_verbose 1 --mca orte_base_help_aggregate 0"
         for version, options in (("4.1.4", recovery), ("5.0.11", "--with-ft ulfm")):
             self.mpirun(version=version)
-            for arguments in (["--survive"], ["--config", config]):
+            for arguments, survives in ((["--survive"], True), (["--config", "x.toml"], False), ([], False)):
                 shown = subprocess.run([ROOT / "scripts/launch", "-np", "2", "--dry-run", "ranks", "train", *arguments],
                                        capture_output=True, text=True, env=self.environment()).stderr
-                self.assertIn(f" -x ANNULUS_REPORT_STATUS=1 {options} ranks train ", shown)
-        config.write_text("survive = false\n")
-        shown = subprocess.run([ROOT / "scripts/launch", "-np", "2", "--dry-run", "ranks", "train", "--config", config],
-                               capture_output=True, text=True, env=self.environment()).stderr
-        self.assertNotRegex(shown, "REPORT_STATUS|ulfm|recovery")
+                if survives:
+                    self.assertIn(f" -x ANNULUS_REPORT_STATUS=1 {options} ranks train ", shown)
+                else:
+                    self.assertNotRegex(shown, "REPORT_STATUS|ulfm|recovery")
 
-    def test_whether_ranks_survive(self):
+    def test_the_program_is_asked_whether_ranks_survive(self):
+        def asked(*arguments):
+            return subprocess.run(
+                [ROOT / "scripts/launch", "--survives", helper.ANNULUS, *map(str, self.training(self.folder / "out")),
+                 "--shards", "2", *arguments], capture_output=True, text=True, env=self.environment())
+
         config = self.folder / "run.toml"
+        for text, survives in (("survive = true", True), ("  survive=true # yes", True), ('"survive" = true', True),
+                               ("'survive'=true", True), ("survive = false", False), ("# survive = true", False)):
+            for option in (["--config", config], [f"--config={config}"]):
+                config.write_text(text + "\n")
+                done = asked(*option)
+                self.assertEqual((done.returncode, done.stdout, done.stderr), (0 if survives else 1, "", ""), text)
         config.write_text("survive = true\n")
-        for arguments, status in ((["--survive"], 0), (["--config", config], 0), ([], 1)):
-            asked = subprocess.run([ROOT / "scripts/launch", "--survives", "ranks", "train", *arguments], capture_output=True,
-                                  env=self.environment())
-            self.assertEqual((asked.returncode, asked.stdout, asked.stderr), (status, b"", b""))
+        for options, survives in ((["--survive"], True), (["--survive=true"], True), (["--survive=false"], False), ([], False),
+                                  (["--survive=false", "--config", config], False)):
+            self.assertEqual(asked(*options).returncode, 0 if survives else 1, options)
+        wrong = asked("--survive", "--bacth", "3")
+        self.assertEqual((wrong.returncode, wrong.stdout, wrong.stderr.count("\n")), (2, "", 1))
+        self.assertIn("--bacth", wrong.stderr)
 
     def test_the_exit_status_is_that_reported(self):
         for run, status in ((self.ends_with(0, 1), 0), (self.ends_with(75, 3), 75), (f"{self.ends_with(0, 0)}; exit 1", 0),
@@ -342,19 +375,36 @@ class SurvivedLosses(BatchTest):
         self.assertEqual((done.stdout, done.stderr), ("<the job ends>\n<last line>\n", ""))
 
     def test_signals_reach_mpirun_once(self):
-        for number, status in ((signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGUSR1, helper.STOPPED)):
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
             with self.subTest(number.name):
-                name = number.name[3:]
-                self.mpirun(f"trap 'echo {name} >&2' {name}; echo ready >&2; while sleep 0.1; do n=$((n + 1)); "
-                            f"[ $n -lt 12 ] || {{ {self.ends_with(75, 1)}; exit 1; }}; done")
+                self.mpirun("for name in INT TERM USR1; do trap \"echo $name >&2\" $name; done; echo ready >&2; "
+                            f"while sleep 0.1; do n=$((n + 1)); [ $n -lt 12 ] || {{ {self.ends_with(75, 1)}; exit 1; }}; done")
                 self.log.unlink(missing_ok=True)
                 process = self.start("--restarts", 1)
                 lines = [process.stderr.readline() for _ in range(2)]
                 self.assertEqual(lines[1], "ready\n")
                 os.killpg(process.pid, number)  # as Ctrl-C on a terminal
                 result = helper.finish(process)
-                self.assertEqual((result.status, result.err), (status, f"{name}\n"))
+                self.assertEqual((result.status, result.err), (helper.STOPPED, "USR1\n"))  # which reaches the ranks
                 self.assertEqual(len(self.log.read_text().splitlines()), 1)
+
+    def test_a_second_signal_ends_the_job(self):
+        self.mpirun("trap 'echo USR1 >&2' USR1; trap 'echo INT >&2; exit 1' INT; echo ready >&2; while sleep 0.1; do :; done")
+        process = self.start("--restarts", 1)
+        for expected in ("+", "ready", "USR1"):
+            self.assertTrue(process.stderr.readline().startswith(expected))
+            if expected != "+":
+                os.killpg(process.pid, signal.SIGINT)
+        result = helper.finish(process)
+        self.assertEqual((result.status, result.err), (128 + signal.SIGINT, "INT\n"))
+
+    def test_a_killed_mpirun_is_started_again(self):
+        self.mpirun(f"{self.BEGUN}; OMPI_COMM_WORLD_RANK=0 sleep 2 & sleep 0.5; kill -9 $$", self.ends_with(0, 0))
+        self.assertTrue(self.assert_starts(2, 0)[1].endswith(" --resume"))
+        self.mpirun("kill -9 $$")
+        result, _ = self.launch()
+        self.assertEqual(result.status, helper.STOPPED, str(result))
+        self.assertEqual(result.err.splitlines()[1:], ["launch: mpirun was killed (signal 9): the job ends"])
 
     def test_spares_are_further_ranks(self):
         self.mpirun(self.ends_with(0, 0))
