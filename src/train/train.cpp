@@ -8,6 +8,7 @@
 #include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <limits>
 #include <optional>
 #include <span>
@@ -28,6 +29,7 @@
 #include "src/step/pipeline_schedule.h"
 #include "src/step/replicas.h"
 #include "src/train/announce.h"
+#include "src/train/changed_options.h"
 #include "src/train/control.h"
 #include "src/train/initial_weights.h"
 #include "src/train/survival.h"
@@ -150,6 +152,29 @@ void fill_in(const TrainingInputs& inputs, const Replica& replica, RunResult& re
   for (const StageCost& stage : replica.plan->expected) result.pipeline->milliseconds.push_back(1e3 * stage.seconds);
 }
 
+std::optional<double> last_rate(const RunResult& result) {
+  if (result.earlier_epochs.empty()) return std::nullopt;
+  const nlohmann::json& epoch = result.earlier_epochs.back();
+  return epoch.value("learning_rate", std::numeric_limits<double>::quiet_NaN());
+}
+
+// Names the options that differ from those before the checkpoint, and what this does to the learning rate. On rank 0.
+void report_changes(const TrainingInputs& inputs, const RunState& state, RunRecord& record) {
+  const std::filesystem::path file = inputs.options.out / "config.toml";
+  if (!std::filesystem::is_regular_file(file)) return;
+  std::ifstream stream(file);
+  const std::string before{std::istreambuf_iterator<char>(stream), {}};
+  const std::string changes = changed_options(before, inputs.options.configuration);
+  if (changes.empty()) return;
+  record.progress.line(printable(fmt::format("options changed since the checkpoint: {}", changes)));
+  const double epoch = static_cast<double>(state.cursor.epoch) +
+                       static_cast<double>(state.cursor.position) / static_cast<double>(inputs.training->info().size);
+  const double rate = inputs.schedule.rate(epoch, state.rate_reductions), old = last_rate(record.result).value_or(rate);
+  constexpr double kJump = 1.1;  // more than a schedule changes the rate from one step to the next
+  if (std::max(rate, old) > kJump * std::min(rate, old))
+    record.progress.line(fmt::format("the learning rate jumps from {:.4g}, of the last epoch, to {:.4g}", old, rate));
+}
+
 void report_resumption(const TrainingInputs& inputs, const Resumption& resumption, RunRecord& record) {
   const RunState& state = resumption.state;
   record.result.earlier_seconds = static_cast<double>(state.milliseconds) / 1e3;
@@ -161,6 +186,7 @@ void report_resumption(const TrainingInputs& inputs, const Resumption& resumptio
     record.result.data_changes.push_back({{"step", state.step}, {"difference", *difference}});
     record.progress.line(fmt::format("the data was changed (--data-changed): {}", *difference));
   }
+  report_changes(inputs, state, record);
   record.progress.line(fmt::format("resuming after {} steps: epoch {}, image {} of {}", state.step,
                                    state.cursor.epoch + 1, state.cursor.position, inputs.training->info().size));
 }

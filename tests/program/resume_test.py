@@ -1,5 +1,6 @@
 """A stopped and resumed run is identical to an uninterrupted one."""
 import json
+import re
 
 import h5py
 import numpy as np
@@ -207,6 +208,21 @@ class Resume(helper.ProgramTest):
         state.write_bytes(before)
         self.train(out, ranks=2, resume=True)
         self.assert_same_state(state, out / "checkpoint.h5")
+
+    def test_options_that_changed_are_named(self):
+        out = self.folder / "out"
+        cosine = {"schedule": "cosine", "lr": 0.1}
+        self.train(out, epochs=2, **cosine)
+        same = self.succeed(*self.training(out, epochs=2, resume=True, **cosine))
+        self.assertNotIn("changed", same.out)
+        more = self.succeed(*self.training(out, epochs=4, resume=True, **cosine))
+        self.assertIn("options changed since the checkpoint: epochs 2 -> 4\n", more.out)
+        before, after = re.search(r"the learning rate jumps from (\S+), of the last epoch, to (\S+)", more.out).groups()
+        self.assertLess(float(before), 0.001)
+        self.assertAlmostEqual(float(after), 0.05)  # the middle of the cosine
+        slower = self.succeed(*self.training(out, epochs=5, resume=True, lr=0.1))
+        self.assertIn('epochs 4 -> 5', slower.out)
+        self.assertIn('schedule "cosine" -> "constant"', slower.out)
 
     def test_more_epochs(self):
         whole, parts = self.folder / "whole", self.folder / "parts"
