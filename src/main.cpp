@@ -8,6 +8,7 @@
 #include <new>
 #include <optional>
 #include <string>
+#include <system_error>
 
 #include "collectives/world/world.h"
 #include "kernels/base/relaxed.h"
@@ -41,6 +42,9 @@ void limit_spinning(char** arguments) {
 std::string message_of(const std::exception& error) {
   if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr)
     return "not enough memory: use a smaller --batch, smaller images, or a smaller model";
+  const auto* system = dynamic_cast<const std::system_error*>(&error);
+  if (system != nullptr && system->code() == std::errc::resource_unavailable_try_again)
+    return "cannot start another thread: set fewer --threads or --workers, or raise the limit of processes (ulimit -u)";
   return annulus::shortened(annulus::printable_lines(error.what()));
 }
 

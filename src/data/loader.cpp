@@ -105,7 +105,7 @@ ReadTimes Loader::times() const {
   return sum;
 }
 
-void Loader::work(const std::stop_token& stop, std::size_t worker) {
+void Loader::work(const std::stop_token& stop, std::size_t worker) try {
   SampleReader reader(dataset_, plan_);
   std::vector<BadSample> bad;
   while (const auto portion = take(stop)) {
@@ -123,6 +123,12 @@ void Loader::work(const std::stop_token& stop, std::size_t worker) {
     portion->slot.ready |= all_read;
     changed_.notify_all();
   }
+} catch (...) {  // std::bad_alloc, for example
+  const std::lock_guard lock(mutex_);
+  if (delivered_ == opened_) ++opened_;  // a batch that reports the failure
+  slots_[delivered_ % slots_.size()].failure = std::current_exception();
+  failed_ = true;
+  changed_.notify_all();
 }
 
 // Waits for work; returns none when the thread is to stop.
@@ -132,7 +138,7 @@ std::optional<Loader::Portion> Loader::take(const std::stop_token& stop) {
     if (newest_has_samples()) return take_from(newest());
     try {
       open_next();
-    } catch (const Error&) {
+    } catch (...) {
       newest().failure = std::current_exception();
       failed_ = true;
     }

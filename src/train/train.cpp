@@ -266,7 +266,7 @@ int run_with_survivors(const TrainingInputs& inputs, Replica& replica, RunRecord
                        Survival& survival) {
   while (true) try {
       return TrainingRun(inputs, replica, record, state, &survival).run();
-    } catch (const Error&) {
+    } catch (const std::exception&) {
       if (!survival.recover()) throw;
     }
 }
@@ -374,7 +374,7 @@ int train(const World& everyone, const TrainOptions& options, Watchdog& watchdog
   Membership membership(world, options.lost_after);
   try {
     membership.leave(status_after_output(train_in(world, options, watchdog, &membership)));
-  } catch (const Error&) {
+  } catch (const std::exception&) {
     if (const auto losses = membership.agree()) end_before_the_run(*losses, world, membership);
     membership.fail_everywhere();
     throw;
