@@ -18,6 +18,9 @@ using Type = Handle<H5Tclose>;
 using Space = Handle<H5Sclose>;
 using Attribute = Handle<H5Aclose>;
 
+// At its exit a program would close files again that could not be written, and HDF5 crashes then. They have owners.
+[[maybe_unused]] const herr_t kNothingAtExit = H5dont_atexit();
+
 // Keeps HDF5 from printing every error to stderr. Each thread has its own error stack, and so its own switch.
 void silence_this_thread() {
   thread_local const herr_t silenced = H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);

@@ -173,7 +173,7 @@ class Errors(ErrorTest):
         commands = (self.training(self.folder / "out"), ["bench", "all-reduce", "--seconds", "0.01"],
                     ["eval", "--data", self.data, "--checkpoint", self.folder], ["import", self.folder / "new.h5", self.folder])
         for command in commands:
-            self.fails(command, r"mpiexec .* one of 2 \(PMI_SIZE=2\).* Open MPI .*: start it with mpirun -np 2; .*env -u PMI_SIZE",
+            self.fails(command, r"mpiexec .* one of 2 \(PMI_SIZE=2\).*\(Open MPI .*: start it with mpirun -np 2; .*env -u PMI_SIZE",
                        0, environment=mpiexec)
         self.assertFalse((self.folder / "out").exists())
         self.assertIn("one of 2 (PMI_SIZE=2)", self.succeed("doctor", environment=mpiexec).out)
