@@ -77,6 +77,7 @@ std::optional<Value> with_channels(NodeReader& n, Arithmetic::Operator op, Value
     if (op == quotient) alpha[c] = 1 / value;
     if (op == sum) beta[c] = value;
     if (op == difference) beta[c] = -value;
+    if (!std::isfinite(value) || !std::isfinite(alpha[c]) || alpha[c] == 0) return std::nullopt;
   }
   return n.normalized(images, alpha, beta);
 }
