@@ -13,13 +13,15 @@
 
 namespace annulus {
 
-// The values of a layer's parameter: a tensor of the file, or a constant that the file computes.
+// A layer's parameter: a tensor of the file, a constant that the file computes, or a value that does not depend on the
+// batch.
 struct Stored {
   const onnx::TensorProto* tensor = nullptr;
   std::shared_ptr<const HostTensor> computed{};
   bool transposed = false;  // it is the transposed matrix of the parameter
   bool frozen = false;      // a buffer or a constant
   bool named = false;       // PyTorch's state_dict has the tensor as it is stored
+  std::optional<Value> value{};
 };
 
 // The error function of each element, which we have only as a part of GELU.

@@ -7,13 +7,8 @@ namespace {
 
 // Weights, and a bias unless it is missing or all zeros.
 std::vector<Stored> convolution_parameters(NodeReader& n) {
-  const auto weight = n.stored(1);
-  if (!weight) fail("its weights are computed from the images");
-  std::vector<Stored> all{*weight};
-  if (!n.has(2) || n.number(2) == 0) return all;
-  const auto bias = n.stored(2);
-  if (!bias) fail("its bias is computed from the images");
-  all.push_back(*bias);
+  std::vector<Stored> all{n.expect_stored(1, "weights are")};
+  if (n.has(2) && n.number(2) != 0) all.push_back(n.expect_stored(2, "bias is"));
   return all;
 }
 

@@ -194,8 +194,27 @@ void read_clip(NodeReader& n) {
   n.set(n.function(Function::clip, n.value(0), least, most));
 }
 
+// The values that a function cannot make negative are kept from 0, where the logarithm's gradient is not finite.
+Value positive(NodeReader& n, Value x) {
+  using enum Function;
+  const auto* activation = n.draft().computed_by<Activation>(x);
+  const bool zeros = activation != nullptr && (activation->function == absolute || activation->function == square ||
+                                               activation->function == exponential || activation->function == sigmoid ||
+                                               activation->function == square_root);
+  if (!zeros && n.draft().computed_by<Relu>(x) == nullptr) return x;
+  return n.function(clip, x, 1e-30f, std::numeric_limits<float>::max());
+}
+
+// A power that is trained, as in generalized mean pooling (Radenovic et al., "Fine-tuning CNN image retrieval with no
+// human annotation", TPAMI 2019).
+void read_computed_power(NodeReader& n, Value x, Value exponent) {
+  const Value logarithm = n.function(Function::logarithm, positive(n, x));
+  n.set(n.function(Function::exponential, n.combine(product, logarithm, exponent)));
+}
+
 void read_power(NodeReader& n) {
   const Value x = n.value(0);
+  if (n.is_layer(1) || (n.trained(1) && n.exported_by_pytorch())) return read_computed_power(n, x, n.value(1));
   const double exponent = n.expect_number(1);
   if (exponent == 1) return n.set(x);
   if (exponent == 2) return n.set(n.function(Function::square, x));
@@ -211,12 +230,11 @@ void read_power(NodeReader& n) {
 
 void read_prelu(NodeReader& n) {
   const Value x = n.value(0);
-  const auto slope = n.stored(1);
-  if (!slope) fail("its slopes are computed from the images");
+  const Stored slope = n.expect_stored(1, "slopes are");
   const bool one = elements(n.input_shape(1)) == 1;
   if (!one && !is_per_channel(n.input_shape(1), n.shape(x)))
     fail("its slopes of {} are not one for each channel of its input of {}", to_string(n.input_shape(1)), n.text(x));
-  n.set(n.add(PRelu{!one}, {x}, {*slope}));
+  n.set(n.add(PRelu{!one}, {x}, {slope}));
 }
 
 Value softmax(NodeReader& n) {

@@ -8,11 +8,10 @@ namespace annulus {
 namespace {
 
 Stored parameter(NodeReader& n, std::size_t input, std::size_t size) {
-  const auto stored = n.stored(input);
-  if (!stored) fail("its input {} is computed from the images", input);
+  const Stored stored = n.expect_stored(input, fmt::format("input {} is", input));
   if (elements(n.input_shape(input)) != size)
     fail("its input {} has {} elements, but {} are needed", input, elements(n.input_shape(input)), size);
-  return *stored;
+  return stored;
 }
 
 // (x - mean) / sqrt(variance + epsilon) over some dimensions.
@@ -24,14 +23,54 @@ Value normalized(NodeReader& n, Value x, const std::vector<std::size_t>& axes, f
   return n.combine(quotient, centred, deviation);
 }
 
+// An input that has a number for each channel of x, in a shape that is repeated.
+Value by_channel(NodeReader& n, std::size_t input, Value x) {
+  Shape shape(n.shape(x).size(), 1);
+  shape[1] = n.shape(x)[1];
+  return n.reshape(n.table(input, "a parameter of values that do not depend on the images"), shape);
+}
+
+Value scaled_and_shifted(NodeReader& n, Value x, bool scale, bool shift) {
+  using enum Arithmetic::Operator;
+  if (scale) x = n.combine(product, x, by_channel(n, 1, x));
+  return shift ? n.combine(sum, x, by_channel(n, 2, x)) : x;
+}
+
+// Batch normalization of parameters, as exporters write their standardization. It has the statistics of the parameters.
+Value normalized_parameters(NodeReader& n, Value x) {
+  using enum Arithmetic::Operator;
+  const float epsilon = n.attributes.real("epsilon", 1e-5f);
+  std::vector<std::size_t> axes;
+  for (std::size_t i = 0; i < n.shape(x).size(); ++i)
+    if (i != 1) axes.push_back(i);
+  if (n.attributes.whole("training_mode", 0) != 0) {
+    x = normalized(n, x, axes, epsilon);
+  } else {
+    const Value centred = n.combine(difference, x, by_channel(n, 3, x));
+    const Value variance = n.linear(by_channel(n, 4, x), 1, epsilon);
+    x = n.combine(quotient, centred, n.function(Activation::Function::square_root, variance));
+  }
+  return scaled_and_shifted(n, x, n.number(1) != 1, n.number(2) != 0);
+}
+
+// A constant scale or shift, beside which another one is computed.
+Stored constant_parameter(std::size_t size, double value) {
+  Stored constant{.frozen = true};
+  constant.computed = std::make_shared<const HostTensor>(real_numbers({size}, std::vector<double>(size, value)));
+  return constant;
+}
+
 // Values of fewer or more dimensions are reshaped to images.
 void read_batch_norm(NodeReader& n) {
   const Value x = n.value(0);
   const Shape shape = n.shape(x);
   if (n.used(1) || n.used(2)) fail("its statistics are not supported as outputs");
   if (shape.size() < 2) fail("its input of {} has no channels", n.text(x));
-  std::vector<Stored> parameters;
-  for (std::size_t input = 1; input < 5; ++input) parameters.push_back(parameter(n, input, shape[1]));
+  if (!n.draft().batch(x)) return n.set(normalized_parameters(n, x));
+  const bool scale = n.is_layer(1), shift = n.is_layer(2);  // whether they are computed
+  std::vector<Stored> parameters{scale ? constant_parameter(shape[1], 1) : parameter(n, 1, shape[1]),
+                                 shift ? constant_parameter(shape[1], 0) : parameter(n, 2, shape[1])};
+  for (const std::size_t input : {3, 4}) parameters.push_back(parameter(n, input, shape[1]));
   Shape images = shape;
   images.resize(4, 1);
   if (shape.size() > 4) images[3] = elements(shape) / (shape[0] * shape[1] * shape[2]);
@@ -39,7 +78,7 @@ void read_batch_norm(NodeReader& n) {
   if (!(momentum >= 0 && momentum <= 1)) fail("its momentum is {}, but it must be 0 to 1", momentum);
   const BatchNorm operation{.epsilon = n.attributes.real("epsilon", 1e-5f), .momentum = 1 - momentum};
   const Value normalized = n.add(operation, {n.reshape(x, images)}, parameters);
-  n.set(n.reshape(normalized, shape));
+  n.set(scaled_and_shifted(n, n.reshape(normalized, shape), scale, shift));
 }
 
 void read_layer_norm(NodeReader& n) {

@@ -106,7 +106,10 @@ Reduction reduction(NodeReader& n, Value x) {
   Reduction r{{}, n.attributes.whole("keepdims", 1) != 0, 1};
   for (const std::int64_t axis : n.wholes_or(1, "axes")) r.axes.push_back(checked_axis(axis, in.size()));
   std::ranges::sort(r.axes);
-  if (r.axes.empty()) fail("a reduction over all dimensions is not supported: keep the batch");
+  if (r.axes.empty()) {
+    if (n.draft().batch(x)) fail("a reduction over all dimensions is not supported: keep the batch");
+    for (std::size_t axis = 0; axis < in.size(); ++axis) r.axes.push_back(axis);
+  }
   for (const std::size_t axis : r.axes) {
     n.expect_not_batch(x, axis);
     r.elements *= in[axis];
@@ -114,10 +117,17 @@ Reduction reduction(NodeReader& n, Value x) {
   return r;
 }
 
+// The mean over all dimensions is a number.
+Value mean_of(NodeReader& n, Value x, const Reduction& r) {
+  const bool number = !r.keep && r.axes.size() == n.shape(x).size();
+  const Value made = n.add(Mean{r.axes, r.keep || number}, {x});
+  return number ? n.reshape(made, {}) : made;
+}
+
 Value mean(NodeReader& n, Value x, const Reduction& r) {
   const auto place = n.draft().batch(x);
   if (n.shape(x).size() != 4 || r.axes != std::vector<std::size_t>{2, 3} || !place || place->axis != 0)
-    return n.add(Mean{r.axes, r.keep}, {x});
+    return mean_of(n, x, r);
   const Value pooled = mean_image(n, x);
   return r.keep ? pooled : n.reshape(pooled, {n.shape(x)[0], n.shape(x)[1]});
 }
@@ -138,7 +148,7 @@ void read_l2(NodeReader& n) {
   const Value x = n.value(0);
   const Reduction r = reduction(n, x);
   const Value squares = n.function(Activation::Function::square, x);
-  const Value sum = n.linear(n.add(Mean{r.axes, r.keep}, {squares}), static_cast<double>(r.elements), 0);
+  const Value sum = n.linear(mean_of(n, squares, r), static_cast<double>(r.elements), 0);
   const Value positive = n.function(Activation::Function::clip, sum, 1e-30f, std::numeric_limits<float>::max());
   n.set(n.function(Activation::Function::square_root, positive));
 }

@@ -28,10 +28,69 @@ Value dense(NodeReader& n, Value x, const Stored& weight, std::size_t units, std
 // Multiplied by weights, a stored tensor is a table, such as the coordinates of Swin V2.
 constexpr const char* kTable = "an input of a layer";
 
+// The product of two values, whose stacks are made equal.
+Value stacked_product(NodeReader& n, Value a, Value b) {
+  Shape of_a = n.shape(a), of_b = n.shape(b);
+  const std::size_t dimensions = std::max(of_a.size(), of_b.size());
+  of_a.insert(of_a.begin(), dimensions - of_a.size(), 1);
+  of_b.insert(of_b.begin(), dimensions - of_b.size(), 1);
+  a = n.reshape(a, of_a);
+  b = n.reshape(b, of_b);
+  const auto stack = [](const Shape& shape) { return Shape(shape.begin(), shape.end() - 2); };
+  Shape out = broadcast(stack(of_a), stack(of_b));
+  const auto fitted = [&](Value x, const Shape& shape, const std::optional<BatchPlace>& other) {
+    const bool repeat = !n.draft().batch(x) && other && other->axis < out.size();  // for every image
+    if (stack(shape) == out && !repeat) return x;
+    Shape wanted = out;
+    wanted.insert(wanted.end(), shape.end() - 2, shape.end());
+    return repeat ? n.expand_to_batch(x, wanted, *other) : n.expand(x, wanted);
+  };
+  const auto place_a = n.draft().batch(a), place_b = n.draft().batch(b);
+  const bool both = place_a && place_b;
+  if ((place_a && (place_a->axis + 1 == of_a.size() || (both && place_a->axis >= out.size()))) ||
+      (place_b && (place_b->axis + 2 == of_b.size() || (both && place_b->axis >= out.size()))))
+    fail("it mixes the images of a batch");
+  a = fitted(a, of_a, place_b);
+  b = fitted(b, of_b, place_a);
+  if (const auto found = attention(n, a, b)) return *found;
+  return n.add(MatrixProduct{}, {a, b});
+}
+
+// Likewise, if an operand is a vector: a row, or a column, and the product has no such dimension.
+Value product(NodeReader& n, Value a, Value b) {
+  const Shape of_a = n.shape(a), of_b = n.shape(b);
+  if (of_a.size() > 1 && of_b.size() > 1) return stacked_product(n, a, b);
+  if (of_a.empty() || of_b.empty()) fail("the product with a number is not supported: use Mul");
+  if (of_a.size() == 1) a = n.reshape(a, {1, of_a[0]});
+  if (of_b.size() == 1) b = n.reshape(b, {of_b[0], 1});
+  const Value made = stacked_product(n, a, b);
+  Shape shape = n.shape(made);
+  auto place = n.draft().batch(made);
+  std::optional<std::size_t> batch_axis;
+  if (place) batch_axis = place->axis;
+  if (of_b.size() == 1) shape.pop_back();
+  if (of_a.size() == 1) {
+    shape.erase(shape.end() - (of_b.size() == 1 ? 1 : 2));
+    if (batch_axis && *batch_axis > shape.size() - 1) --*batch_axis;
+  }
+  return n.reshape(made, shape, batch_axis);
+}
+
+// The product of two values as Gemm computes it.
+Value product_of_values(NodeReader& n) {
+  Value a = n.value(0), b = n.value(1);
+  if (n.attributes.whole("transA", 0) != 0) a = n.transpose(a, {1, 0});
+  if (n.attributes.whole("transB", 0) != 0) b = n.transpose(b, {1, 0});
+  const double beta = n.attributes.real("beta", 1);
+  const Value made = n.linear(stacked_product(n, a, b), n.attributes.real("alpha", 1), 0);
+  if (!n.has(2) || n.number(2) == 0 || beta == 0) return made;
+  return n.combine(Arithmetic::Operator::sum, made, n.linear(n.value(2), beta, 0));
+}
+
 void read_gemm(NodeReader& n) {
   auto weight = n.stored(1);
   const double alpha = n.attributes.real("alpha", 1), beta = n.attributes.real("beta", 1);
-  if (!weight) fail("the product of two computed matrices is not supported: use MatMul");
+  if (!weight) return n.set(product_of_values(n));
   Value x = n.table(0, kTable);
   if (n.shape(x).size() != 2) fail("its input of {} is not a matrix: use MatMul", n.text(x));
   if (n.attributes.whole("transA", 0) != 0) x = n.transpose(x, {1, 0});
@@ -48,37 +107,12 @@ void read_gemm(NodeReader& n) {
   n.set(n.combine(Arithmetic::Operator::sum, dense(n, x, *weight, units, std::nullopt), n.linear(n.value(2), beta, 0)));
 }
 
-// The product of two values, whose stacks are made equal.
-Value stacked_product(NodeReader& n, Value a, Value b) {
-  Shape of_a = n.shape(a), of_b = n.shape(b);
-  if (of_a.size() < 2 || of_b.size() < 2) fail("the product with a vector is not supported: use a matrix");
-  const std::size_t dimensions = std::max(of_a.size(), of_b.size());
-  of_a.insert(of_a.begin(), dimensions - of_a.size(), 1);
-  of_b.insert(of_b.begin(), dimensions - of_b.size(), 1);
-  a = n.reshape(a, of_a);
-  b = n.reshape(b, of_b);
-  const auto stack = [](const Shape& shape) { return Shape(shape.begin(), shape.end() - 2); };
-  Shape out = broadcast(stack(of_a), stack(of_b));
-  const auto fitted = [&](Value x, const Shape& shape, const std::optional<BatchPlace>& other) {
-    const bool repeat = !n.draft().batch(x) && other && other->axis < out.size();  // for every image
-    if (stack(shape) == out && !repeat) return x;
-    Shape wanted = out;
-    wanted.insert(wanted.end(), shape.end() - 2, shape.end());
-    return repeat ? n.expand_to_batch(x, wanted, *other) : n.expand(x, wanted);
-  };
-  const auto place_a = n.draft().batch(a), place_b = n.draft().batch(b);
-  if ((place_a && place_a->axis + 1 == of_a.size()) || (place_b && place_b->axis + 2 == of_b.size()))
-    fail("it mixes the images of a batch");
-  a = fitted(a, of_a, place_b);
-  b = fitted(b, of_b, place_a);
-  if (const auto found = attention(n, a, b)) return *found;
-  return n.add(MatrixProduct{}, {a, b});
-}
-
 void read_matrix_product(NodeReader& n) {
   auto weight = n.stored(1);
-  if (!weight || n.input_shape(1).size() != 2 || n.as<FileTensor>(1) == nullptr)
-    return n.set(stacked_product(n, n.value(0), n.value(1)));
+  // Computed weights are those of a dense layer if its input depends on the images.
+  const bool computed = n.is_layer(0) && n.is_layer(1) && n.draft().batch(n.value(0)).has_value();
+  if (!weight || n.input_shape(1).size() != 2 || (n.as<FileTensor>(1) == nullptr && !computed))
+    return n.set(product(n, n.value(0), n.value(1)));
   const Shape shape = n.input_shape(1);
   const Value x = n.table(0, kTable);
   if (features(n.shape(x)) != shape[0])

@@ -368,6 +368,8 @@ std::optional<Stored> NodeReader::stored(std::size_t input) const {
   }
   if (const auto* host = as<Host>(input); host != nullptr && (*host)->real())
     return Stored{nullptr, *host, false, !reader_.weights_.contains(*host)};
+  if (const auto* computed = as<Computed>(input); computed != nullptr && !reader_.draft_.batch(computed->value))
+    return Stored{.value = computed->value};
   return std::nullopt;
 }
 
@@ -423,20 +425,20 @@ Value NodeReader::value(const Item& item) {
 }
 
 Value NodeReader::add(Operation operation, std::vector<Value> inputs) {
-  return add(std::move(operation), std::move(inputs), {});
+  return append(std::move(operation), std::move(inputs), {});
 }
 
 Value NodeReader::number_of(Value element) {
   return add(Reshape{Shape{}}, {element});
 }
 
-Value NodeReader::add(Operation operation, std::vector<Value> inputs, std::vector<Stored> parameters) {
+Value NodeReader::append(Operation operation, std::vector<Value> inputs, std::vector<Stored> parameters) {
   const auto is_number = [&](Value input) { return shape(input).empty(); };
   if (std::ranges::any_of(inputs, is_number)) {
     const bool all = std::ranges::all_of(inputs, is_number);
     for (Value& input : inputs)
       if (is_number(input)) input = reshape(input, {1});
-    const Value made = add(std::move(operation), std::move(inputs), std::move(parameters));
+    const Value made = append(std::move(operation), std::move(inputs), std::move(parameters));
     return all ? number_of(made) : made;
   }
   std::size_t outer = 1;

@@ -153,13 +153,17 @@ class NodeReader {
   std::size_t readers_of_other(std::size_t input) const;
   bool is_layer(std::size_t input) const { return as<Computed>(input) != nullptr; }
 
-  // A stored tensor or constant as a layer's parameter, which may be frozen; nothing if the input is neither.
+  // A stored tensor, a constant, or a value that does not depend on the batch, as a layer's parameter, which may be
+  // frozen; nothing if the input is none of them. The second throws Error instead: "its weights are ...".
   std::optional<Stored> stored(std::size_t input) const;
+  Stored expect_stored(std::size_t input, std::string_view what) const;
+  // PyTorch's exporters store parameters and buffers; constants of operators are nodes.
+  bool exported_by_pytorch() const { return reader_.file_.producer() == "pytorch"; }
   bool trained(std::size_t input) const;  // whether it is a stored tensor that is trained anywhere, not only in layers
   bool trained_in_layers(std::size_t input) const;
 
-  // Appends layers. The second is named after its first parameter. Inputs may be numbers; then the output is one if all
-  // are.
+  // Appends layers. The second is named after its first parameter; parameters that are values become inputs. Inputs may
+  // be numbers; then the output is one if all are.
   Value add(Operation operation, std::vector<Value> inputs);
   Value add(Operation operation, std::vector<Value> inputs, std::vector<Stored> parameters);
   Value add_erf(Value input);
@@ -201,6 +205,10 @@ class NodeReader {
  private:
   // Devices compute no values without dimensions. A number is a layer's only element, reshaped.
   Value number_of(Value element);
+  Value append(Operation operation, std::vector<Value> inputs, std::vector<Stored> parameters);
+  bool lies_otherwise_elsewhere(const Stored& parameter) const;
+  void resolve(Stored& parameter, const ParameterDeclaration& declared);
+  Value value(const Stored& parameter, const std::string& layer, const ParameterDeclaration& declared);
   std::string layer_name(const std::vector<Stored>& parameters);
   std::string default_name() const;
 
