@@ -32,10 +32,14 @@ bool trains_anything(const Graph& graph) {
   });
 }
 
-void freeze_statistics(Node& node) {
+// `graph`: the nodes before it.
+void freeze_statistics(Node& node, const Graph& graph) {
   auto* norm = std::get_if<BatchNorm>(&node.operation);
   if (norm == nullptr) return;
-  const auto is_frozen = [&](const char* name) { return std::ranges::find(node.frozen, name) != node.frozen.end(); };
+  const auto declared = graph.all_parameters(node);
+  const auto is_frozen = [&](const char* name) {
+    return std::ranges::find(declared, name, &ParameterDeclaration::name)->role == Role::frozen;
+  };
   norm->frozen_statistics = is_frozen("running_mean");
   if (norm->frozen_statistics) norm->synchronized = false;
   if (norm->frozen_statistics != is_frozen("running_var"))
@@ -65,7 +69,7 @@ Graph freeze(const Graph& graph, const std::vector<std::string>& patterns) {
   for (Node node : graph.nodes()) {
     for (const ParameterDeclaration& p : graph.parameters(node))
       if (p.role != Role::metric && matches_any(patterns, parameter_name(node, p.name))) node.frozen.push_back(p.name);
-    freeze_statistics(node);
+    freeze_statistics(node, result);
     result.add(std::move(node));
   }
   if (!trains_anything(result)) fail("--freeze: all parameters are frozen, so there is nothing to train");

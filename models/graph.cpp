@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <set>
 
 #include "kernels/base/error.h"
 
@@ -64,15 +65,17 @@ std::string parameter_name(const Node& node, const std::string& parameter) {
 }
 
 Value Graph::add(Node node) {
+  std::vector<ParameterDeclaration> declared;
   try {
-    for (const auto& [parameter, shared] : node.shared)
-      if (find_owner(shared) == nullptr) fail("there is no token embedding with {}", shared);
+    declared = annulus::parameters(node.operation, input_shapes(node, 1));
+    expect_shareable(node, declared);
     of_one_.push_back(output_shape(node.operation, input_shapes(node, 1)));
     of_two_.push_back(output_shape(node.operation, input_shapes(node, 2)));
     expect_linear(of_one_.back(), of_two_.back());
   } catch (const Error& error) {
     fail("layer {}: {}", node.name, error.what());
   }
+  add_parameters(node, declared);
   nodes_.push_back(std::move(node));
   return values() - 1;
 }
@@ -101,20 +104,41 @@ bool Graph::reads_sample_keys(const Node& node) {
   return std::ranges::find(node.inputs, kSampleKeys) != node.inputs.end();
 }
 
-const Node* Graph::find_owner(const std::string& parameter) const {
-  const auto owns = [&](const Node& node) {
-    return std::holds_alternative<TokenEmbedding>(node.operation) && parameter_name(node.name, "weight") == parameter;
-  };
-  const auto found = std::ranges::find_if(nodes_, owns);
-  return found == nodes_.end() ? nullptr : &*found;
+void Graph::expect_shareable(const Node& node, const std::vector<ParameterDeclaration>& declared) const {
+  std::set<std::string> names;
+  for (const ParameterDeclaration& p : declared) {
+    const auto shared = node.shared.find(p.name);
+    if (shared == node.shared.end()) continue;
+    const std::string& name = shared->second;
+    const auto found = parameters_.find(name);
+    if (found == parameters_.end()) fail("no layer before it has {}, which it shares", name);
+    const ParameterDeclaration& first = found->second;
+    if (first.shape != p.shape)
+      fail("its {} of {} cannot be shared with {} of {}", p.name, to_string(p.shape), name, to_string(first.shape));
+    if (first.role != Role::frozen && (first.role == Role::statistic) != (p.role == Role::statistic))
+      fail("its {} cannot be shared with {}: only one of them is a running statistic", p.name, name);
+    if (!names.insert(name).second) fail("two of its parameters cannot both be {}", name);
+  }
+}
+
+void Graph::add_parameters(const Node& node, const std::vector<ParameterDeclaration>& declared) {
+  for (ParameterDeclaration p : declared) {
+    if (node.shared.contains(p.name)) continue;
+    if (std::ranges::find(node.frozen, p.name) != node.frozen.end()) p.role = Role::frozen;
+    parameters_.emplace(parameter_name(node, p.name), std::move(p));
+  }
 }
 
 std::vector<ParameterDeclaration> Graph::all_parameters(const Node& node) const {
   auto declared = annulus::parameters(node.operation, input_shapes(node, 1));
   for (ParameterDeclaration& p : declared) {
+    if (std::ranges::find(node.frozen, p.name) != node.frozen.end()) p.role = Role::frozen;
     const auto shared = node.shared.find(p.name);
-    const Node& owner = shared == node.shared.end() ? node : *find_owner(shared->second);
-    if (std::ranges::find(owner.frozen, p.name) != owner.frozen.end()) p.role = Role::frozen;
+    if (shared == node.shared.end()) continue;
+    const ParameterDeclaration& first = parameters_.at(shared->second);
+    p.role = first.role;
+    p.initial = first.initial;
+    p.stddev = first.stddev;
   }
   return declared;
 }
@@ -129,7 +153,7 @@ std::vector<bool> Graph::required_gradients() const {
   const auto changes = [](const ParameterDeclaration& p) { return p.role != Role::frozen; };
   std::vector<bool> wanted(values(), false);
   for (std::size_t i = 0; i < nodes_.size(); ++i)
-    wanted[output(i)] = std::ranges::any_of(parameters(nodes_[i]), changes) ||
+    wanted[output(i)] = std::ranges::any_of(all_parameters(nodes_[i]), changes) ||
                         std::ranges::any_of(nodes_[i].inputs, [&](Value input) { return wanted[input]; });
   return wanted;
 }

@@ -18,8 +18,8 @@ struct Node {
   Operation operation;
   std::vector<Value> inputs;
   std::vector<std::string> frozen{};  // its parameters that training does not change: "weight"
-  // Its parameters that are those of a token embedding before it, and their names in the network: {"weight",
-  // "wte.weight"}.
+  // Its parameters that are those of a node before it, and their names in the network: {"weight", "wte.weight"}. They
+  // are stored, trained and exported once.
   std::map<std::string, std::string> shared{};
   // Its own parameters that are called otherwise in the network than parameter_name() calls them: {"weight", "mid.k"}.
   std::map<std::string, std::string> names{};
@@ -56,7 +56,8 @@ class Graph {
   explicit Graph(const ImageShape& image);
   explicit Graph(const TokenShape& tokens);
 
-  // Appends a node and returns its output. Throws Error, naming the node, if the inputs do not fit the operation.
+  // Appends a node and returns its output. Throws Error, naming the node, if the inputs do not fit the operation, or if
+  // it cannot share a parameter: no earlier node has it, or its shape or its role is another.
   Value add(Node node);
   Value add(std::string name, Operation operation, std::vector<Value> inputs) {
     return add(Node{std::move(name), std::move(operation), std::move(inputs)});
@@ -84,7 +85,8 @@ class Graph {
   Shape shape(Value value, std::size_t batch) const;
   Shapes shapes(std::size_t batch) const;  // of every value
   Shapes input_shapes(const Node& node, std::size_t batch) const;
-  // A node's parameters; frozen ones have Role::frozen. The first function leaves out those of an earlier node.
+  // A node's parameters; frozen ones have Role::frozen. The first function leaves out those of an earlier node; those
+  // in the second have their role and initial values.
   std::vector<ParameterDeclaration> parameters(const Node& node) const;
   std::vector<ParameterDeclaration> all_parameters(const Node& node) const;
   // Returns for every value whether training needs its gradient: it depends on parameters that are not frozen.
@@ -96,13 +98,16 @@ class Graph {
   static constexpr Value kFirstNode = 3;
 
   Graph(const ImageShape& image, const std::optional<TokenShape>& tokens, const Shape& input);
-  const Node* find_owner(const std::string& parameter) const;  // null if there is none
+  void expect_shareable(const Node& node, const std::vector<ParameterDeclaration>& declared) const;
+  void add_parameters(const Node& node, const std::vector<ParameterDeclaration>& declared);
 
   ImageShape image_;
   std::optional<TokenShape> tokens_;
   LabelForm labels_ = LabelForm::one_class;
   std::vector<Node> nodes_;
   Shapes of_one_, of_two_;  // of every value, for a batch of one and of two
+  // By their names in the network, as their first nodes declare them.
+  std::map<std::string, ParameterDeclaration> parameters_;
 };
 
 }  // namespace annulus

@@ -29,42 +29,63 @@ Network::Network(Device& device, const Graph& graph, Mode mode, std::size_t batc
       activation_plan_(graph, nodes_, ops(), specs_, mode),
       unread_gradients_(device) {}
 
-std::unique_ptr<Op> Network::plan_node(std::size_t node, bool runs_backward,
-                                       const std::vector<TensorSpec>& layouts) const {
+// If it may choose only some layouts (null ones), it is planned without any first.
+std::unique_ptr<Op> Network::plan_node(std::size_t node, bool runs_backward, std::vector<TensorSpec> layouts) const {
   const Node& n = graph_.nodes()[node];
   std::vector<TensorSpec> inputs;
   for (const Value input : n.inputs) inputs.push_back(specs_[input]);
   // What only backward needs is not planned for layers below all trained ones. Dropout drops in training anyway.
   const bool as_in_inference = !runs_backward && !Graph::reads_sample_keys(n);
+  const auto plan = [&](const std::vector<TensorSpec>& fixed) {
+    return device_.plan(n.operation, inputs, as_in_inference ? Mode::inference : mode_, fixed);
+  };
   try {
-    return device_.plan(n.operation, inputs, as_in_inference ? Mode::inference : mode_, layouts);
+    const auto chooses = [](const TensorSpec& spec) { return spec.layout == nullptr; };
+    if (std::ranges::none_of(layouts, chooses)) return plan(layouts);
+    auto op = plan({});
+    bool fits = true;
+    for (std::size_t i = 0; i < layouts.size(); ++i) {
+      if (chooses(layouts[i])) layouts[i] = op->parameters()[i];
+      fits = fits && layouts[i].layout->name() == op->parameters()[i].layout->name();
+    }
+    return fits ? std::move(op) : plan(layouts);
   } catch (const Error& error) {
     fail("layer {}: {}", n.name, error.what());
   }
 }
 
-// Also sets specs_ and layouts_. The layout of a stage's input is found by planning the nodes before it, too.
 std::vector<Network::Step> Network::plan_steps(const std::vector<std::vector<TensorSpec>>& layouts,
                                                const Planned& planned) {
+  std::vector<Step> steps;
+  SharedLayouts shared(graph_);
+  while (!plan_all(steps, layouts, shared, planned)) continue;
+  fuse(steps);
+  return steps;
+}
+
+// Also sets specs_ and layouts_. The layout of a stage's input is found by planning the nodes before it, too.
+bool Network::plan_all(std::vector<Step>& steps, const std::vector<std::vector<TensorSpec>>& layouts,
+                       SharedLayouts& shared, const Planned& planned) {
   const auto shapes = graph_.shapes(batch_);
   const DataType label_type = graph_.labels() == LabelForm::targets ? DataType::f32 : DataType::i32;
   const DataType input_type = graph_.reads_tokens() ? DataType::i32 : DataType::u8;
   specs_ = {device_.plain(shapes[Graph::kImages], input_type), device_.plain(shapes[Graph::kLabels], label_type),
             device_.plain(shapes[Graph::kSampleKeys], DataType::i32)};
+  layouts_.clear();
   const auto wanted = graph_.required_gradients();
-  std::vector<Step> steps(graph_.nodes().size());
+  steps = std::vector<Step>(graph_.nodes().size());
   for (std::size_t i = 0; i < nodes_.end; ++i) {
     const bool runs_backward = mode_ == Mode::training && wanted[Graph::output(i)];
-    auto op = plan_node(i, runs_backward, layouts.empty() ? std::vector<TensorSpec>{} : layouts[i]);
+    auto op = plan_node(i, runs_backward, layouts.empty() ? shared.given(graph_.nodes()[i]) : layouts[i]);
     planned();
     specs_.push_back(op->output());
     layouts_.push_back(op->parameters());
+    if (!shared.keep(graph_.nodes()[i], op->parameters())) return false;
     if (i < nodes_.begin) continue;
     steps[i].op = std::move(op);
     steps[i].runs_backward = runs_backward;
   }
-  fuse(steps);
-  return steps;
+  return true;
 }
 
 // Lets the device fuse passes of neighbours. A backward pass can only be fused if the gradient of the node's input has
@@ -111,6 +132,7 @@ void Network::bind(const Parameters& parameters, ActivationArena& memory) {
     outside_.push_back(device_.allocate(specs_[value].layout->bytes()));
   if (nodes_.begin > 0) entering_ = device_.allocate(specs_[Graph::output(nodes_.begin - 1)].layout->bytes());
   activations_ = memory.of(activation_plan_.bytes());
+  if (mode_ == Mode::training) shared_gradients_ = SharedGradients(graph_, order(), parameters);
   for (std::size_t i = nodes_.begin; i < nodes_.end; ++i) bind_step(i, parameters);
   stop_at({});
 }
@@ -142,20 +164,27 @@ void Network::bind_step(std::size_t node, const Parameters& parameters) {
   if (step.runs_backward) bindings.parameter_gradients = parameter_gradients(node, parameters);
   const Range gradients = parameters.gradients_of_node(node);
   step.parameters = {gradients.begin / sizeof(float), gradients.end / sizeof(float)};
+  step.parameters_from = std::numeric_limits<std::size_t>::max();
+  for (const Parameter* p : own)
+    if (parameters.has_gradient(node, *p) || p->second_slot)
+      step.parameters_from = std::min(step.parameters_from, p->offset / sizeof(float));
   step.op->bind(bindings);
-  if (own.empty() || !parameters.has_gradient(node, *own.back())) return;
+  if (own.empty() || !parameters.has_gradient(node, *own.back()) || shared_gradients_.any(node)) return;
   const std::size_t last = own.back()->offset / sizeof(float);
   step.op->report_gradients([this, last](std::size_t values) { (*ready_)(last + values); });
 }
 
 std::vector<DeviceView> Network::parameter_gradients(std::size_t node, const Parameters& parameters) {
-  const bool skipped =
-      parameters.gradients_of_node(node).size() == 0 && steps_[node].op->info().skips_parameter_gradients;
+  const auto own = parameters.of_node(node);
+  const bool skipped = steps_[node].op->info().skips_parameter_gradients &&
+                       std::ranges::all_of(own, [](const Parameter* p) { return p->role == Role::frozen; });
   std::vector<DeviceView> gradients;
-  for (const Parameter* p : parameters.of_node(node)) {
-    if (parameters.has_gradient(node, *p)) {
+  for (const Parameter* p : own) {
+    if (p->second_slot) {
+      gradients.push_back(shared_gradients_.destination(node, *p));
+    } else if (parameters.has_gradient(node, *p)) {
       gradients.push_back(parameters.gradient(*p));
-    } else if (p->role != Role::frozen) {  // another node's
+    } else if (p->role != Role::frozen) {  // a token embedding's, shared with the head
       const Value output = Graph::output(node);
       const TensorSpec& rows = specs_[output];
       const std::size_t width = rows.layout->bytes() / size_of(rows.type) / (elements(rows.shape) / rows.shape.back());
@@ -202,7 +231,7 @@ void Network::plan_forward(std::span<const std::size_t> stops) {
   std::size_t from = std::numeric_limits<std::size_t>::max();
   for (std::size_t k = 0; k < order().size(); ++k) {
     const std::size_t i = order()[k], before = from;
-    if (steps_[i].parameters.size() > 0) from = std::min(from, steps_[i].parameters.begin);
+    from = std::min(from, steps_[i].parameters_from);
     const auto crossed = [&](std::size_t stop) { return from < stop && stop <= before; };
     if (forward_.empty() || !recordable(i) || !forward_.back().recordable || std::ranges::any_of(stops, crossed))
       forward_.push_back({{k, k + 1}, from, recordable(i), nullptr});
@@ -218,7 +247,7 @@ void Network::plan_backward(std::span<const std::size_t> stops) {
   std::vector<std::size_t> pending;  // for each layer, where the gradients begin that are computed after its own
   for (std::size_t from = std::numeric_limits<std::size_t>::max(); const std::size_t i : order()) {
     pending.push_back(from);
-    if (steps_[i].runs_backward && steps_[i].parameters.size() > 0) from = std::min(from, steps_[i].parameters.begin);
+    if (steps_[i].runs_backward) from = std::min(from, steps_[i].parameters_from);
   }
   std::size_t computed = 0, final = 0;
   bool stopped = true;
@@ -298,6 +327,7 @@ void Network::backward_layer(std::size_t step, float sample_weight) {
   const LaneSpan layer(device_, lane_, graph_.nodes()[step].name);
   steps_[step].op->backward(sample_weight);
   for (const auto& [partial, gradient, type] : steps_[step].additions) device_.add(partial, gradient, type);
+  shared_gradients_.add(device_, step);
 }
 
 LossSums Network::loss() const {

@@ -14,6 +14,8 @@
 #include "models/activation_plan.h"
 #include "models/graph.h"
 #include "models/parameters.h"
+#include "models/shared_gradients.h"
+#include "models/shared_layouts.h"
 
 namespace annulus {
 
@@ -125,6 +127,7 @@ class Network {
     std::unique_ptr<Op> op;
     std::vector<Addition> additions;  // to be done after its backward
     Range parameters;                 // with gradients, in the arena, in floats; empty if it has none
+    std::size_t parameters_from = 0;  // the position of the first one, also of those that it shares; or the maximum
     bool runs_backward = false;       // in training
   };
 
@@ -138,8 +141,10 @@ class Network {
     bool done_before = false;
   };
 
-  std::unique_ptr<Op> plan_node(std::size_t node, bool runs_backward, const std::vector<TensorSpec>& layouts) const;
+  std::unique_ptr<Op> plan_node(std::size_t node, bool runs_backward, std::vector<TensorSpec> layouts) const;
   std::vector<Step> plan_steps(const std::vector<std::vector<TensorSpec>>& layouts, const Planned& planned);
+  bool plan_all(std::vector<Step>& steps, const std::vector<std::vector<TensorSpec>>& layouts, SharedLayouts& shared,
+                const Planned& planned);
   void fuse(std::vector<Step>& steps) const;
   std::vector<const Op*> ops() const;
   const std::vector<std::size_t>& order() const { return activation_plan_.order(); }
@@ -173,6 +178,7 @@ class Network {
   std::vector<std::vector<TensorSpec>> layouts_;
   std::vector<Step> steps_;  // of each node; those outside of the stage are empty
   ActivationPlan activation_plan_;
+  SharedGradients shared_gradients_;
   std::vector<Buffer> outside_;  // the values that come from outside
   Buffer entering_;              // and from the stage before
   DeviceView activations_;       // the activation arena, with all other values

@@ -24,6 +24,18 @@ float normal(std::uint64_t seed, std::uint64_t parameter, std::uint64_t element)
   return static_cast<float>(radius * std::cos(2 * std::numbers::pi * uniform(mix(seed, parameter, 2 * element + 1))));
 }
 
+// Returns the parameters' numbers, by their names.
+std::map<std::string, std::size_t> number_parameters(const Graph& graph) {
+  const ParameterUses uses = find_parameter_uses(graph, {0, graph.nodes().size()});
+  std::map<std::string, std::size_t> numbers;
+  for (std::size_t node = graph.nodes().size(); node-- > 0;)
+    for (const ParameterDeclaration& p : graph.all_parameters(graph.nodes()[node])) {
+      const std::string name = parameter_name(graph.nodes()[node], p.name);
+      if (last_in_backward(graph, uses.at(name)) == node) numbers.emplace(name, numbers.size() + 1);
+    }
+  return numbers;
+}
+
 }  // namespace
 
 Parameters::Parameters(Device& device, const Graph& graph, const std::vector<std::vector<TensorSpec>>& layouts,
@@ -32,25 +44,7 @@ Parameters::Parameters(Device& device, const Graph& graph, const std::vector<std
     : device_(device), of_node_(graph.nodes().size()), node_gradients_(graph.nodes().size()) {
   all_.push_back({"steering", Role::metric, 0, 0, 0, device.plain({kSteering}, DataType::f32), 0, 0, 0});
   place(all_.back());
-  const Range nodes = stage.value_or(Range{0, graph.nodes().size()});
-  std::map<std::string, std::size_t> numbers, places;  // of the parameters, in the whole network and in all_
-  for (std::size_t node = graph.nodes().size(); node-- > nodes.begin;) {
-    const Node& n = graph.nodes()[node];
-    const auto declared = graph.all_parameters(n);
-    node_gradients_[node].begin = bytes_;
-    for (std::size_t i = 0; i < declared.size(); ++i) {
-      const std::string name = parameter_name(n, declared[i].name);
-      const std::size_t number = numbers.try_emplace(name, numbers.size() + 1).first->second;
-      if (node >= nodes.end) continue;
-      const auto [place_in_all, is_new] = places.try_emplace(name, all_.size());
-      of_node_[node].push_back(place_in_all->second);
-      if (!is_new) continue;
-      all_.push_back({name, declared[i].role, declared[i].initial, declared[i].stddev, declared[i].statistic_momentum,
-                      layouts[node][i], 0, 0, number});
-      if (declared[i].role != Role::frozen) place(all_.back());
-    }
-    node_gradients_[node].end = bytes_;
-  }
+  add_all(graph, layouts, stage.value_or(Range{0, graph.nodes().size()}));
   const std::size_t gradient_bytes = bytes_;
   for (Parameter& p : all_)
     if (p.role == Role::frozen) place(p);
@@ -59,6 +53,43 @@ Parameters::Parameters(Device& device, const Graph& graph, const std::vector<std
   if (device.info().value_type != DataType::f32) copies_ = device.allocate(bytes_ / kNarrower);
   if (!allocate_gradients) own_gradients_ = device.allocate(gradient_bytes);
   gradients_ = allocate_gradients ? allocate_gradients(gradient_bytes) : own_gradients_.view();
+  if (second_bytes_ > 0) second_ = device.allocate(second_bytes_);
+}
+
+void Parameters::add_all(const Graph& graph, const std::vector<std::vector<TensorSpec>>& layouts, const Range& nodes) {
+  const ParameterUses uses = find_parameter_uses(graph, nodes);
+  const auto numbers = number_parameters(graph);
+  std::map<std::string, std::size_t> places;  // in all_
+  for (std::size_t node = nodes.end; node-- > nodes.begin;) {
+    const Node& n = graph.nodes()[node];
+    const auto declared = graph.all_parameters(n);
+    node_gradients_[node].begin = bytes_;
+    for (std::size_t i = 0; i < declared.size(); ++i) {
+      const std::string name = parameter_name(n, declared[i].name);
+      if (last_in_backward(graph, uses.at(name)) != node) continue;
+      places[name] = all_.size();
+      all_.push_back({name, declared[i].role, declared[i].initial, declared[i].stddev, declared[i].statistic_momentum,
+                      layouts[node][i], 0, 0, numbers.at(name)});
+      if (declared[i].role != Role::frozen) place(all_.back());
+    }
+    node_gradients_[node].end = bytes_;
+  }
+  for (std::size_t node = nodes.begin; node < nodes.end; ++node)
+    for (const ParameterDeclaration& p : graph.all_parameters(graph.nodes()[node]))
+      of_node_[node].push_back(places.at(parameter_name(graph.nodes()[node], p.name)));
+  for (const auto& [name, of_name] : uses) share(graph, all_[places.at(name)], of_name);
+}
+
+// Prepares a parameter for gradients of several nodes.
+void Parameters::share(const Graph& graph, Parameter& parameter, const std::vector<ParameterUse>& uses) {
+  std::vector<float> momenta;
+  for (const ParameterUse& use : uses)
+    if (!leaves_out(graph, uses, use.node))
+      momenta.push_back(graph.all_parameters(graph.nodes()[use.node])[use.declared].statistic_momentum);
+  if (momenta.size() < 2 || parameter.role == Role::frozen) return;
+  parameter.second_slot = second_bytes_;
+  second_bytes_ += parameter.bytes;
+  if (parameter.role == Role::statistic) parameter.statistic_momentum = join_statistics(momenta).momentum;
 }
 
 void Parameters::place(Parameter& parameter) {

@@ -9,6 +9,7 @@
 #include "kernels/base/split.h"
 #include "kernels/device.h"
 #include "models/graph.h"
+#include "models/parameter_uses.h"
 
 namespace annulus {
 
@@ -20,13 +21,16 @@ struct Parameter {
   std::size_t offset;  // of its slot in each arena, in bytes; frozen parameters have none in the gradients' arena
   std::size_t bytes;   // of its slot: the tensor, padded with zeros to a multiple of the cache line size
   std::size_t number;  // in the whole network, in the order of backward; the same in any stage
+  // The place of its second slot, for gradients that are added to those in the first, if several nodes share it.
+  std::optional<std::size_t> second_slot{};
 
   bool trained() const { return annulus::trained(role); }
 };
 
 // All parameters of a network in one arena, float32, and their gradients in another of the same layout. They are in the
 // order in which backward finishes the gradients, so gradients that become final together form a slice. Frozen
-// parameters follow after all others; the gradients' arena ends before them.
+// parameters follow after all others; the gradients' arena ends before them. A parameter that several nodes share has
+// its slot where the first of them in forward, the last in backward, would have it (last_in_backward()).
 //
 // The first slot is the steering slot: kSteering floats, metrics that the training loop itself all-reduces.
 class Parameters {
@@ -60,9 +64,10 @@ class Parameters {
   }
   // REQUIRES: it is not frozen.
   DeviceView gradient(const Parameter& p) const { return gradients().slice(p.offset, p.bytes); }
+  // Memory for a node's part of a shared parameter's gradient. REQUIRES: it has a second slot.
+  DeviceView second_gradient(const Parameter& p) const { return second_.view().slice(p.second_slot.value(), p.bytes); }
 
-  // A node's parameters in the order of their declaration, and the range of its gradients in the arena, in bytes. The
-  // gradient of a shared parameter is that of the last node that has it.
+  // A node's parameters in the order of their declaration, and the range of its gradients in the arena, in bytes.
   std::vector<const Parameter*> of_node(std::size_t node) const;
   Range gradients_of_node(std::size_t node) const { return node_gradients_[node]; }
   // Returns whether a node's parameter has its gradient in this range: it is neither frozen nor another node's.
@@ -85,14 +90,16 @@ class Parameters {
  private:
   static constexpr std::size_t kNarrower = 2;  // a copy is 16 bits
 
+  void add_all(const Graph& graph, const std::vector<std::vector<TensorSpec>>& layouts, const Range& nodes);
+  void share(const Graph& graph, Parameter& parameter, const std::vector<ParameterUse>& uses);
   void place(Parameter& parameter);
 
   Device& device_;
   std::vector<Parameter> all_;
   std::vector<std::vector<std::size_t>> of_node_;  // indices into all_
   std::vector<Range> node_gradients_;
-  std::size_t bytes_ = 0;
-  Buffer own_weights_, copies_, own_gradients_;
+  std::size_t bytes_ = 0, second_bytes_ = 0;
+  Buffer own_weights_, copies_, own_gradients_, second_;
   DeviceView weights_, gradients_;
 };
 

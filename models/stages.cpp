@@ -2,7 +2,22 @@
 
 #include <algorithm>
 
+#include "models/parameter_uses.h"
+
 namespace annulus {
+namespace {
+
+// Returns for each node the last one that has a parameter of it. Only a tied embedding's table may be on two stages.
+std::vector<std::size_t> last_users(const Graph& graph) {
+  std::vector<std::size_t> last(graph.nodes().size());
+  const auto tied = find_tied_embedding(graph);
+  for (const auto& [name, uses] : find_parameter_uses(graph, {0, graph.nodes().size()}))
+    for (const ParameterUse& use : uses)
+      if (name != tied) last[use.node] = std::max(last[use.node], uses.back().node);
+  return last;
+}
+
+}  // namespace
 
 std::vector<std::size_t> cut_points(const Graph& graph) {
   const auto& nodes = graph.nodes();
@@ -11,10 +26,13 @@ std::vector<std::size_t> cut_points(const Graph& graph) {
   for (std::size_t i = 0; i < nodes.size(); ++i)
     for (const Value input : nodes[i].inputs) last_reader[input] = i;
   std::vector<std::size_t> cuts;
-  std::size_t read_until = 0;  // the last reader of the nodes before n - 1
+  const std::vector<std::size_t> last_user = last_users(graph);
+  std::size_t read_until = 0;    // the last reader of the nodes before n - 1
+  std::size_t shared_until = 0;  // the last node that shares a parameter with those before n
   for (std::size_t n = 1; n < nodes.size(); ++n) {
     const Value crossing = Graph::output(n - 1);
-    if (read_until < n && last_reader[crossing] >= n && wanted[crossing]) cuts.push_back(n);
+    shared_until = std::max(shared_until, last_user[n - 1]);
+    if (read_until < n && shared_until < n && last_reader[crossing] >= n && wanted[crossing]) cuts.push_back(n);
     read_until = std::max(read_until, last_reader[crossing]);
   }
   return cuts;

@@ -11,7 +11,8 @@ namespace annulus {
 // stage's last node passes forward to the next stage, and its gradient passes back.
 //
 // Returns the cut points of a graph, ascending. A cut at n separates nodes n - 1 and n. It is possible if the output of
-// node n - 1 is the only value of a node before n that later nodes read, and training needs its gradient.
+// node n - 1 is the only value of a node before n that later nodes read, training needs its gradient, and no parameter
+// has nodes on both sides, except a token embedding's table.
 std::vector<std::size_t> cut_points(const Graph& graph);
 
 // Returns the ranges of nodes between neighbouring cut points, from which stages are made.

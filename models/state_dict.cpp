@@ -1,15 +1,19 @@
 #include "models/state_dict.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "kernels/base/error.h"
 
 namespace annulus {
 namespace {
 
-bool has_weights(const Graph& graph, const Node& node) {
+// Returns the name of a node's first weight, frozen or not; none if it has no weights.
+std::optional<std::string> first_weight(const Graph& graph, const Node& node) {
   const auto declared = parameters(node.operation, graph.input_shapes(node, 1));
-  return std::ranges::any_of(declared, [](const ParameterDeclaration& p) { return trained(p.role); });
+  const auto found = std::ranges::find_if(declared, [](const ParameterDeclaration& p) { return trained(p.role); });
+  if (found == declared.end()) return std::nullopt;
+  return parameter_name(node, found->name);
 }
 
 bool contains(const std::vector<std::string>& names, const std::string& name) {
@@ -20,13 +24,14 @@ bool contains(const std::vector<std::string>& names, const std::string& name) {
 // module's.
 std::optional<std::string> step_counter(const Node& node) {
   static constexpr std::string_view kMean = "running_mean";
-  if (!std::holds_alternative<BatchNorm>(node.operation)) return std::nullopt;
+  if (!std::holds_alternative<BatchNorm>(node.operation) || node.shared.contains(std::string(kMean)))
+    return std::nullopt;
   std::string name = parameter_name(node, std::string(kMean));
   if (!name.ends_with(kMean)) return std::nullopt;
   return name.replace(name.size() - kMean.size(), kMean.size(), "num_batches_tracked");
 }
 
-// Returns the index of the layer that a shared parameter belongs to.
+// Returns the index of the layer that a parameter belongs to.
 std::size_t owner_of(const Graph& graph, const std::string& parameter) {
   const auto owner = std::ranges::find_if(graph.nodes(), [&](const Node& node) {
     return std::ranges::any_of(graph.parameters(node), [&](const ParameterDeclaration& p) {
@@ -68,11 +73,8 @@ std::vector<float> transposed(std::span<const float> matrix, const Shape& shape)
 }
 
 std::size_t head_of(const Graph& graph) {
-  for (std::size_t node = graph.nodes().size(); node-- > 0;) {
-    const auto& shared = graph.nodes()[node].shared;
-    if (!shared.empty()) return owner_of(graph, shared.begin()->second);
-    if (has_weights(graph, graph.nodes()[node])) return node;
-  }
+  for (std::size_t node = graph.nodes().size(); node-- > 0;)
+    if (const auto weight = first_weight(graph, graph.nodes()[node])) return owner_of(graph, *weight);
   fail("this network has no layer with weights");
 }
 

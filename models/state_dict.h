@@ -23,8 +23,8 @@ std::vector<StateTensor> state_dict(const Graph& graph);
 // Returns the transpose of a row-major matrix {rows, columns}.
 std::vector<float> transposed(std::span<const float> matrix, const Shape& shape);
 
-// Returns the index of the last layer with weights, whose outputs are the classes; of a language model, the
-// embedding's, whose weights are the head's.
+// Returns the index of the last layer with weights, whose outputs are the classes; if it shares them, as the head of a
+// language model does with the embedding, that of the first layer that has them.
 std::size_t head_of(const Graph& graph);
 
 }  // namespace annulus

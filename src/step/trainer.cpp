@@ -56,11 +56,10 @@ std::optional<EmbeddingExchange> make_exchange(Model& model, AllReduce& all_redu
 // Returns the position of a shared embedding's gradient, in floats; empty if none is shared. Forward needs it first, so
 // it is never deferred.
 Range table_of(const Model& model) {
-  for (const Node& node : model.graph().nodes())
-    for (const auto& [parameter, name] : node.shared)
-      for (const Parameter& p : model.parameters().all())
-        if (p.name == name && p.role != Role::frozen)
-          return {p.offset / sizeof(float), (p.offset + p.bytes) / sizeof(float)};
+  const auto table = find_tied_embedding(model.graph());
+  for (const Parameter& p : model.parameters().all())
+    if (p.name == table && p.role != Role::frozen)
+      return {p.offset / sizeof(float), (p.offset + p.bytes) / sizeof(float)};
   return {};
 }
 
