@@ -56,9 +56,8 @@ bool matches(const std::string& pattern, const std::string& parameter) {
 
 void expect_matches(const Graph& graph, const std::vector<std::string>& patterns, const std::string& option) {
   for (const std::string& pattern : patterns)
-    if (std::ranges::none_of(state_dict(graph), [&](const StateTensor& tensor) {
-          return !tensor.counts_steps && matches(pattern, tensor.name);
-        }))
+    if (std::ranges::none_of(state_dict(graph),
+                             [&](const StateTensor& tensor) { return matches(pattern, tensor.parameter); }))
       fail("{}: no parameter matches {}; the network's are those of {}", option, pattern,
            fmt::join(groups(graph), ", "));
 }

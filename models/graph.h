@@ -23,6 +23,8 @@ struct Node {
   std::map<std::string, std::string> shared{};
   // Its own parameters that are called otherwise in the network than parameter_name() calls them: {"weight", "mid.k"}.
   std::map<std::string, std::string> names{};
+  // Further names of its own parameters, if PyTorch's state_dict has several: {"weight", {"decoder.weight"}}.
+  std::map<std::string, std::vector<std::string>> aliases{};
   // Its frozen parameters that are constants of the network. PyTorch's state_dict has no such tensors.
   std::vector<std::string> constants{};
   bool recomputed = false;  // in training, before backward: its output is not kept from forward (see recompute.h)

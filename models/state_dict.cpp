@@ -48,17 +48,24 @@ std::vector<StateTensor> state_dict(const Graph& graph) {
   for (const Node& node : graph.nodes()) {
     for (const ParameterDeclaration& p : graph.parameters(node)) {
       if (p.role == Role::metric || contains(node.constants, p.name)) continue;
-      StateTensor tensor{parameter_name(node, p.name), p.shape, p.shape};
+      const std::string name = parameter_name(node, p.name);
+      StateTensor tensor{name, name, p.shape, p.shape};
       if (std::holds_alternative<Dense>(node.operation) && p.shape.size() > 1)
         tensor.shape = {p.shape[0], elements(p.shape) / p.shape[0]};
       const auto* linear = std::get_if<Linear>(&node.operation);
       if (const auto* learned = std::get_if<Learned>(&node.operation)) tensor.shape = learned->shape;
       tensor.transposed = linear != nullptr && linear->transposed_in_file && p.shape.size() > 1;
       if (tensor.transposed) std::ranges::reverse(tensor.shape);
-      tensors.push_back(std::move(tensor));
+      tensors.push_back(tensor);
+      const auto aliases = node.aliases.find(p.name);
+      if (aliases == node.aliases.end()) continue;
+      for (const std::string& alias : aliases->second) {
+        tensor.name = alias;
+        tensors.push_back(tensor);
+      }
     }
     if (const auto counter = step_counter(node))
-      tensors.push_back({.name = *counter, .shape = {}, .parameter_shape = {}, .counts_steps = true});
+      tensors.push_back({.name = *counter, .parameter = "", .shape = {}, .parameter_shape = {}, .counts_steps = true});
   }
   return tensors;
 }

@@ -10,7 +10,8 @@ namespace annulus {
 
 // A tensor of a network's state_dict in PyTorch.
 struct StateTensor {
-  std::string name;          // also the parameter's; the zoo's networks have the names of torchvision's
+  std::string name;          // the zoo's networks have the names of torchvision's
+  std::string parameter;     // its name in the graph; another one only if PyTorch has several names for it
   Shape shape;               // PyTorch's: the weights of a dense layer are a matrix
   Shape parameter_shape;     // in the graph
   bool transposed{false};    // PyTorch's matrix is the transposed one

@@ -96,7 +96,7 @@ void export_weights(const TrainedNetwork& network, const std::filesystem::path& 
       tensors.push_back({tensor.name, tensor.shape, std::span(&steps, 1)});
       continue;
     }
-    std::vector<float>& stored = kept.emplace_back(values(network, tensor.name, tensor.parameter_shape));
+    std::vector<float>& stored = kept.emplace_back(values(network, tensor.parameter, tensor.parameter_shape));
     if (tensor.transposed) stored = transposed(stored, tensor.parameter_shape);
     tensors.push_back({tensor.name, tensor.shape, std::span<const float>(stored)});
   }

@@ -95,13 +95,11 @@ void OnnxFile::check() {
   inline_functions(model_, operators_);
   const onnx::GraphProto& graph = model_.graph();
   if (graph.sparse_initializer_size() > 0) fail("sparse tensors are not supported");
+  check_tensors();
+  separation_ = separate_tensors(*model_.mutable_graph());
   Order order;
   for (const onnx::TensorProto& tensor : graph.initializer()) {
     order.define(tensor.name(), "a stored tensor");
-    if (stripped(tensor))
-      checked_shape(tensor);
-    else
-      expect_data(tensor);
     initializers_[tensor.name()] = &tensor;
   }
   std::vector<const onnx::ValueInfoProto*> inputs;
@@ -123,6 +121,17 @@ void OnnxFile::check() {
   input_shape();
   for (const onnx::StringStringEntryProto& entry : model_.metadata_props())
     if (entry.key() == kPixels) pixels_ = parse_pixels(entry.value());
+}
+
+void OnnxFile::check_tensors() {
+  std::set<std::string> names;
+  for (const onnx::TensorProto& tensor : graph().initializer()) {
+    if (!names.insert(tensor.name()).second) fail("a stored tensor computes {}, which exists already", tensor.name());
+    if (stripped(tensor))
+      checked_shape(tensor);
+    else
+      expect_data(tensor);
+  }
 }
 
 std::array<std::size_t, 4> OnnxFile::input_shape() const {
@@ -179,6 +188,7 @@ std::string OnnxFile::without_values(const std::vector<std::string>& tensors, Pi
     onnx::TensorProto& copy = *to.add_initializer();
     if (!removed.contains(tensor.name())) {
       copy = tensor;
+      copy.set_doc_string(kSeparate);
       continue;
     }
     copy.set_name(tensor.name());
@@ -187,10 +197,6 @@ std::string OnnxFile::without_values(const std::vector<std::string>& tensors, Pi
     copy.set_doc_string(kStripped);
   }
   return model.SerializeAsString();
-}
-
-std::vector<std::string> exported_scopes(const onnx::NodeProto& node) {
-  return python_list(property(node, PropertyField::node, OnnxFile::kScopes));
 }
 
 }  // namespace annulus

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "src/onnx/pixels.h"
+#include "src/onnx/separate_tensors.h"
 
 namespace annulus {
 
@@ -47,25 +48,35 @@ class OnnxFile {
   static constexpr const char* kScopes = "pkg.torch.onnx.name_scopes";  // a property of nodes
 
   // Whether without_values() removed a tensor's values.
-  static bool stripped(const onnx::TensorProto& tensor) { return tensor.doc_string() == kStripped; }
+  static bool stripped(const onnx::TensorProto& tensor) {
+    return tensor.doc_string() == kStripped || tensor.doc_string() == kStrippedTogether;
+  }
+  // Whether without_values() wrote the tensor when it was known to be one parameter.
+  static bool separated(const onnx::TensorProto& tensor) {
+    return tensor.doc_string() == kStripped || tensor.doc_string() == kSeparate;
+  }
+
+  // Stored tensors are parameters, see there.
+  const Separation& separation() const { return separation_; }
 
  private:
-  static constexpr const char* kStripped = "values are in the checkpoint";
   static constexpr const char* kPixels = "annulus.pixels";  // a property of the model
+  static constexpr const char* kStripped = "a parameter with values in the checkpoint";
+  static constexpr const char* kSeparate = "a parameter or a constant";
+  // By earlier versions, which trained a tensor's values separately for each node that reads it.
+  static constexpr const char* kStrippedTogether = "values are in the checkpoint";
 
   void check();
+  void check_tensors();
 
   std::string name_;
   onnx::ModelProto model_;
   std::map<std::string_view, const onnx::TensorProto*> initializers_;
+  Separation separation_;
   std::int64_t operators_ = 0;
   bool channels_last_ = false;
   Pixels pixels_ = Pixels::automatic;
   const onnx::ValueInfoProto* input_ = nullptr;
 };
-
-// Where in its module tree PyTorch's newer exporter found a node: "features.0.1"; empty if the file does not say. The
-// last of its parts is the traced operation.
-std::vector<std::string> exported_scopes(const onnx::NodeProto& node);
 
 }  // namespace annulus

@@ -12,17 +12,25 @@ constexpr const char* kPersistent = "pkg.torch.export.graph_signature.InputSpec.
 constexpr const char* kSignature = "pkg.torch.export.ExportedProgram.graph_signature";
 constexpr const char* kFolded = "pkg.onnxscript.optimizer.folded_from";
 
+struct SignatureLine {
+  std::string placeholder, target;
+  Mark mark;
+};
+
 // Reads lines such as "b_mid_k: BUFFER target='mid.k' persistent=True".
-void add_signature(const std::string& text, std::map<std::string, Mark>& to) {
-  std::istringstream lines(text);
+std::vector<SignatureLine> signature(const onnx::GraphProto& graph) {
+  std::vector<SignatureLine> all;
+  std::istringstream lines(property(graph, PropertyField::graph, kSignature));
   for (std::string line; std::getline(lines, line);) {
     const std::size_t colon = line.find(": "), target = line.find(" target='");
     if (colon == std::string::npos || target == std::string::npos || target < colon + 2) continue;
     const std::size_t begin = target + 9, end = line.find('\'', begin);
     if (end == std::string::npos) continue;
     const bool persistent = line.find(" persistent=False", end) == std::string::npos;
-    to.try_emplace(line.substr(begin, end - begin), Mark{line.substr(colon + 2, target - colon - 2), persistent});
+    all.push_back({line.substr(0, colon), line.substr(begin, end - begin),
+                   Mark{line.substr(colon + 2, target - colon - 2), persistent}});
   }
+  return all;
 }
 
 }  // namespace
@@ -32,8 +40,32 @@ std::map<std::string, Mark> marks(const onnx::GraphProto& graph) {
   for (const onnx::ValueInfoProto& value : graph.value_info())
     if (std::string kind = property(value, PropertyField::value, kKind); !kind.empty())
       all[value.name()] = {std::move(kind), property(value, PropertyField::value, kPersistent) != "False"};
-  add_signature(property(graph, PropertyField::graph, kSignature), all);
+  for (const SignatureLine& line : signature(graph)) all.try_emplace(line.target, line.mark);
   return all;
+}
+
+std::map<std::string, std::string> placeholders(const onnx::GraphProto& graph) {
+  std::map<std::string, std::string> all;
+  for (const SignatureLine& line : signature(graph))
+    if (line.mark.kind == "PARAMETER" || line.mark.kind == "BUFFER") all.emplace(line.placeholder, line.target);
+  return all;
+}
+
+void copy_mark(onnx::GraphProto& graph, const std::string& tensor, const std::string& to, const std::string& parameter,
+               const std::string& to_parameter) {
+  for (const onnx::ValueInfoProto& value : graph.value_info()) {
+    if (value.name() != tensor) continue;
+    onnx::ValueInfoProto copy = value;
+    copy.set_name(to);
+    if (std::string from = property(value, PropertyField::value, kFolded); !from.empty()) {
+      const std::string quoted = "'" + parameter + "'";
+      if (const std::size_t at = from.find(quoted); at != std::string::npos)
+        set_only_property(copy, PropertyField::value, kFolded,
+                          from.replace(at, quoted.size(), "'" + to_parameter + "'"));
+    }
+    *graph.add_value_info() = std::move(copy);
+    return;
+  }
 }
 
 std::map<std::string, std::vector<std::string>> sources(const onnx::GraphProto& graph) {

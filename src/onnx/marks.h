@@ -22,6 +22,13 @@ std::map<std::string, Mark> marks(const onnx::GraphProto& graph);
 // between.
 std::map<std::string, std::vector<std::string>> sources(const onnx::GraphProto& graph);
 
+// Returns the names of parameters and buffers by their names in torch.export's graph: "mid.k" by "b_mid_k".
+std::map<std::string, std::string> placeholders(const onnx::GraphProto& graph);
+
+// Gives a copy of a stored tensor the same mark, or makes its source `to_parameter` instead of `parameter`.
+void copy_mark(onnx::GraphProto& graph, const std::string& tensor, const std::string& to, const std::string& parameter,
+               const std::string& to_parameter);
+
 // Copies everything that marks() and sources() read.
 void copy_marks(const onnx::GraphProto& from, onnx::GraphProto& to);
 

@@ -1,7 +1,9 @@
 #include "src/onnx/read.h"
 
 #include <algorithm>
+#include <optional>
 #include <set>
+#include <utility>
 
 #include "kernels/base/error.h"
 #include "models/layers.h"
@@ -54,6 +56,16 @@ bool passes(Operation& operation, std::size_t units, std::size_t classes) {
          std::holds_alternative<Activation>(operation) || std::holds_alternative<Dropout>(operation);
 }
 
+// Throws Error if other layers have a stored tensor of this one.
+void expect_only(const std::vector<Draft::Layer>& layers, const Draft::Layer& layer) {
+  for (const Stored& stored : layer.stored)
+    for (const Draft::Layer& other : layers)
+      for (const Stored& of_other : other.stored)
+        if (stored.tensor != nullptr && of_other.tensor == stored.tensor && &other != &layer)
+          fail("its last layer {} cannot be replaced for another number of classes: it shares {} with {}", layer.name,
+               stored.tensor->name(), other.name);
+}
+
 // Gives the last layer with weights another number of units. Its values no longer fit.
 void replace_classifier(std::vector<Draft::Layer>& layers, const Logits& logits, std::size_t classes) {
   const std::size_t units = logits.classes;
@@ -63,6 +75,7 @@ void replace_classifier(std::vector<Draft::Layer>& layers, const Logits& logits,
     if (operation == nullptr) break;
     if (set_units<Dense>(*operation, units, classes) || set_units<Linear>(*operation, units, classes) ||
         set_units<Convolution>(*operation, units, classes)) {
+      expect_only(layers, layer);
       layer.stored.clear();
       return;
     }
@@ -93,10 +106,19 @@ std::vector<float> parameter_values(const Stored& stored, const ParameterDeclara
   return transposed;
 }
 
+// The parameter that a stored tensor becomes.
+struct Form {
+  Shape shape;
+  bool transposed;
+
+  bool operator==(const Form&) const = default;
+};
+
 // Adds a draft's layers to a network.
 class Assembly {
  public:
-  Assembly(const Reader& reader, const Task& task, ImportedNetwork& to) : reader_(reader), task_(task), to_(to) {}
+  Assembly(const OnnxFile& file, const Reader& reader, const Task& task, ImportedNetwork& to)
+      : file_(file), reader_(reader), task_(task), to_(to) {}
 
   // Returns the tensors that training changes.
   std::set<const onnx::TensorProto*> run() {
@@ -111,23 +133,49 @@ class Assembly {
     }
     const LayerNames names(draft, used, reader_.trained());
     for (const Value outside : {Graph::kImages, Graph::kLabels, Graph::kSampleKeys}) renumbered_[outside] = outside;
+    choose_forms(layers, used);
     for (std::size_t i = 0; i < layers.size(); ++i)
       if (used[i]) renumbered_[Graph::output(i)] = add(names[i], std::move(layers[i]));
-    if (copies_ > 0)
-      to_.notes.push_back(
-          copies_ == 1
-              ? "1 parameter is stored together with an equal one; it is trained on its own"
-              : fmt::format("{} parameters are stored together with equal ones; each is trained on its own", copies_));
+    add_equal_note();
     to_.graph = with_loss(std::move(to_.graph), task_, renumbered_.at(logits.value));
     return std::move(changed_);
   }
 
  private:
+  static bool is_changed(const Stored& stored, const ParameterDeclaration& declared) {
+    return stored.tensor != nullptr && (!stored.frozen || declared.role == Role::statistic);
+  }
+
+  static Form form(const Stored& stored, const ParameterDeclaration& declared) {
+    return {declared.shape, stored.transposed && declared.shape.size() > 1};
+  }
+
+  // A layer with weights determines the form of a tensor, because learned values can be reshaped.
+  void choose_forms(const std::vector<Draft::Layer>& layers, const std::vector<bool>& used) {
+    for (const bool learned : {false, true})
+      for (std::size_t i = 0; i < layers.size(); ++i) {
+        const auto* operation = std::get_if<Operation>(&layers[i].operation);
+        if (!used[i] || operation == nullptr || std::holds_alternative<Learned>(*operation) != learned) continue;
+        const auto declared = declarations(reader_.draft(), layers[i], *operation);
+        for (std::size_t k = 0; k < layers[i].stored.size(); ++k)
+          if (is_changed(layers[i].stored[k], declared.at(k)))
+            forms_.try_emplace(layers[i].stored[k].tensor, form(layers[i].stored[k], declared[k]));
+      }
+  }
+
+  static std::vector<ParameterDeclaration> declarations(const Draft& draft, const Draft::Layer& layer,
+                                                        const Operation& operation) {
+    Shapes inputs;
+    for (const Value input : layer.inputs) inputs.push_back(draft.shape(input, 1));
+    return parameters(operation, inputs);
+  }
+
   Value add(const LayerNames::Layer& names, Draft::Layer layer) {
     if (std::holds_alternative<Erf>(layer.operation)) fail("node {}: Erf is supported only within GELU", names.layer);
     auto& operation = std::get<Operation>(layer.operation);
     if (auto* dropout = std::get_if<Dropout>(&operation)) dropout->number = dropouts_++;
     for (Value& input : layer.inputs) input = renumbered_.at(input);
+    const std::optional<Shape> wanted = use_form_of_layer(layer, operation);
     const auto declared = parameters(operation, input_shapes(layer.inputs));
     Node node{.name = names.layer, .operation = operation, .inputs = layer.inputs};
     for (const auto& [parameter, name] : names.parameters)
@@ -138,8 +186,49 @@ class Assembly {
       if (!names.parameters.contains(declared[i].name)) node.constants.push_back(declared[i].name);
     }
     for (std::size_t i = 0; i < layer.stored.size(); ++i)
-      add_parameter(parameter_name(node, declared[i].name), layer.stored[i], declared[i]);
-    return to_.graph.add(std::move(node));
+      if (!share(node, layer.stored[i], declared[i]))
+        add_parameter(parameter_name(node, declared[i].name), layer.stored[i], declared[i]);
+    const Value value = to_.graph.add(std::move(node));
+    return wanted ? to_.graph.add(names.layer + ".reshaped", Reshape{*wanted}, {value}) : value;
+  }
+
+  // Gives learned values the form of the layer that shares their tensor. Returns the shape that they must get then.
+  std::optional<Shape> use_form_of_layer(Draft::Layer& layer, Operation& operation) const {
+    auto* learned = std::get_if<Learned>(&operation);
+    if (learned == nullptr || layer.stored.empty() || !forms_.contains(layer.stored[0].tensor)) return std::nullopt;
+    const Form& shared = forms_.at(layer.stored[0].tensor);
+    const Shape own = learned->parameters({})[0].shape;
+    if (shared.transposed || shared.shape == own || elements(shared.shape) != elements(own)) return std::nullopt;
+    return std::exchange(learned->shape, shared.shape);
+  }
+
+  // Returns whether an earlier layer has the parameter.
+  bool share(Node& node, const Stored& stored, const ParameterDeclaration& declared) {
+    if (!is_changed(stored, declared)) return false;
+    const auto [first, added] = parameters_.try_emplace(stored.tensor, parameter_name(node, declared.name));
+    if (forms_.at(stored.tensor) != form(stored, declared))
+      fail(
+          "layer {}: the file stores its {} and {} together, but in another shape or transposed: give each its own, "
+          "then export again",
+          node.name, declared.name, first->second);
+    const auto& aliases = file_.separation().aliases;
+    if (const auto found = aliases.find(stored.tensor->name()); added && found != aliases.end())
+      node.aliases[declared.name] = found->second;
+    if (added) return false;
+    node.names.erase(declared.name);
+    node.shared[declared.name] = first->second;
+    return true;
+  }
+
+  void add_equal_note() {
+    std::vector<std::string> equal;
+    for (const std::string& parameter : file_.separation().equal) equal.push_back(parameter);
+    if (equal.empty()) return;
+    to_.notes.push_back(
+        equal.size() == 1
+            ? fmt::format("{} is stored together with an equal one; it is trained on its own", equal[0])
+            : fmt::format("{} and {} more are stored together with equal ones; each is trained on its own", equal[0],
+                          equal.size() - 1));
   }
 
   Shapes input_shapes(const std::vector<Value>& inputs) const {
@@ -150,23 +239,24 @@ class Assembly {
 
   void add_parameter(const std::string& name, const Stored& stored, const ParameterDeclaration& declared) {
     if (stored.tensor != nullptr) {
-      if (!stored.frozen || declared.role == Role::statistic) changed_.insert(stored.tensor);
-      if (!seen_.insert(stored.tensor).second)
-        copies_ += !stored.frozen;
-      else if (!reader_.depends_on_values(*stored.tensor))
+      if (is_changed(stored, declared)) changed_.insert(stored.tensor);
+      if (seen_.insert(stored.tensor).second && !reader_.depends_on_values(*stored.tensor))
         to_.stored.push_back(stored.tensor->name());
       if (OnnxFile::stripped(*stored.tensor)) return;
     }
     to_.values[name] = parameter_values(stored, declared);
   }
 
+  const OnnxFile& file_;
   const Reader& reader_;
   const Task& task_;
   ImportedNetwork& to_;
   std::uint32_t dropouts_ = 0;
-  std::size_t copies_ = 0;             // of tensors that the exporter stored once for several layers
   std::map<Value, Value> renumbered_;  // a draft's value: the graph's
   std::set<const onnx::TensorProto*> seen_, changed_;
+  // Of tensors that training changes: how they are stored in the graph, and the parameters' names.
+  std::map<const onnx::TensorProto*, Form> forms_;
+  std::map<const onnx::TensorProto*, std::string> parameters_;
 };
 
 std::string size_hint(const OnnxFile& file, const Task& task) {
@@ -196,7 +286,7 @@ ImportedNetwork read_network(const OnnxFile& file, const Task& task) {
   network.pixels = reader.pixels();
   add_output_notes(file, network.notes);
   try {
-    const auto changed = Assembly(reader, task, network).run();
+    const auto changed = Assembly(file, reader, task, network).run();
     network.trained = summarize(reader, file, network.graph, changed, network.notes);
   } catch (const Error& error) {
     fail("{}: {}{}", file.name(), printable(error.what()), size_hint(file, task));

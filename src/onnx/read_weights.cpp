@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "kernels/base/error.h"
+#include "src/onnx/node_scope.h"
 #include "src/onnx/reader.h"
 
 // Layers whose weights are computed from parameters.
@@ -73,7 +74,7 @@ Value NodeReader::add(Operation operation, std::vector<Value> inputs, std::vecto
     return append(std::move(operation), std::move(inputs), std::move(parameters));
   const auto computed = with_computed_weights(operation);
   if (!computed) fail("its weights are computed from parameters, which is not supported for this operator");
-  const std::string layer = scope().empty() ? default_name() : scope();
+  const std::string module = module_of(node_), layer = module.empty() ? default_name() : module;
   for (std::size_t i = 0; i < parameters.size(); ++i) inputs.push_back(value(parameters[i], layer, declared[i]));
   return append(*computed, std::move(inputs), {});
 }

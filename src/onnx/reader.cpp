@@ -12,6 +12,7 @@
 #include "src/onnx/finite.h"
 #include "src/onnx/fold.h"
 #include "src/onnx/input_normalization.h"
+#include "src/onnx/node_scope.h"
 
 namespace annulus {
 namespace {
@@ -586,29 +587,12 @@ void NodeReader::set(Item item, std::size_t output) {
   if (!name.empty()) reader_.items_[name] = std::move(item);
 }
 
-// PyTorch's older exporter names nodes by the modules' names, each relative to the one before:
-// "/features/features.1/block/block.0/Conv" is in features.1.block.0.
-std::string NodeReader::scope() const {
-  const auto scopes = exported_scopes(node_);
-  if (scopes.size() > 1) return scopes[scopes.size() - 2];
-  const std::string& path = node_.name();
-  if (!path.starts_with('/')) return "";
-  std::string full, previous;
-  for (std::size_t at = 1, end; (end = path.find('/', at)) != std::string::npos; at = end + 1) {
-    const std::string part = path.substr(at, end - at);
-    const bool continues = !previous.empty() && part.starts_with(previous + ".");
-    full += continues ? part.substr(previous.size()) : full.empty() ? part : "." + part;
-    previous = part;
-  }
-  return full;
-}
-
 std::string NodeReader::default_name() const {
   const auto scopes = exported_scopes(node_);
   std::string name = !scopes.empty() ? scopes.back() : node_.name().substr(node_.name().rfind('/') + 1);
   if (name.empty()) name = node_.op_type();
   std::ranges::transform(name, name.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  const std::string within = scope();
+  const std::string within = module_of(node_);
   return within.empty() ? name : within + "." + name;
 }
 
@@ -621,7 +605,7 @@ std::string NodeReader::layer_name(const std::vector<Stored>& parameters) {
     if (!known.empty()) name = layer_of(known);
   }
   if (!name.empty()) return name;
-  const std::string within = scope();
+  const std::string within = module_of(node_);
   return within.empty() ? default_name() : within;
 }
 

@@ -200,8 +200,6 @@ class NodeReader {
   void set(Item item, std::size_t output = 0);
   void set(Value value, std::size_t output = 0) { set(Item(Computed{value}), output); }
 
-  std::string scope() const;  // where in its module tree the exporter found the node: "features.0.1"
-
  private:
   // Devices compute no values without dimensions. A number is a layer's only element, reshaped.
   Value number_of(Value element);

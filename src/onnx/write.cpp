@@ -529,10 +529,7 @@ class Translation {
 
   std::string operator()(const LanguageModelHead& o) {
     const Shape table{o.vocabulary, shapes_[0][2]};
-    const std::string called = parameter_name(*node_, "weight");
-    const std::string weights = node_->shared.empty() ? initializer("weight", table, table)  //
-                                                      : value_names_.parameter(called);
-    set(add("Transpose", {weights}, name(".transposed")), "perm", {1, 0});
+    set(add("Transpose", {initializer("weight", table, table)}, name(".transposed")), "perm", {1, 0});
     add("MatMul", {input(0), name(".transposed")}, kLogits);
     describe(*to_.add_output(), kLogits, onnx::TensorProto::FLOAT, {1, shapes_[0][1], o.vocabulary});
     return "";
@@ -620,12 +617,17 @@ class Translation {
     return tensor;
   }
 
-  // Stores the node's parameter of the declared shape as one of another.
+  // Stores the node's parameter of the declared shape as one of another. A shared one is stored by the first node.
   std::string initializer(const std::string& parameter, const Shape& declared, const Shape& shape) {
     const auto is_among = [&](const std::vector<std::string>& names) {
       return std::ranges::find(names, parameter) != names.end();
     };
     const std::string called = parameter_name(*node_, parameter);
+    if (const auto [first, added] = stored_.try_emplace(called, shape); !added) {
+      const std::string& there = value_names_.parameter(called);
+      const std::vector<std::int64_t> extents(shape.begin(), shape.end());
+      return first->second == shape ? there : reshape(there, extents, name("." + parameter));
+    }
     const std::span<const float> values = values_(called, declared);
     if (is_among(node_->constants)) return constant(value_names_.parameter(called), shape, values);
     onnx::TensorProto& stored = *to_.add_initializer();
@@ -699,6 +701,7 @@ class Translation {
   const ParameterValues& values_;
   onnx::GraphProto& to_;
   ValueNames value_names_;
+  std::map<std::string, Shape> stored_;       // parameters
   std::vector<std::string> names_;            // of the graph's values
   const Node* node_ = nullptr;                // the current one
   std::map<std::string, std::string> parts_;  // names within it, by suffix

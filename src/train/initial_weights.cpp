@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 
 #include "kernels/base/error.h"
 #include "models/state_dict.h"
@@ -104,16 +105,21 @@ Comparison compare(const NamedTensors& tensors, const std::set<std::string>& oth
                                [&](const auto& p) { return parameter_name(head, p.name) == name; });
   };
   Comparison found;
+  const auto wanted = state_dict(graph);
+  std::set<std::string> there;  // parameters, which may have several names
+  for (const StateTensor& tensor : wanted)
+    if (tensors.shapes.contains(tensor.name)) there.insert(tensor.parameter);
   std::map<std::string, Shape> rest = tensors.shapes;
-  for (const StateTensor& tensor : state_dict(graph)) {
+  for (const StateTensor& tensor : wanted) {
     if (tensor.counts_steps) continue;
     const auto entry = rest.extract(tensor.name);
+    if (entry.empty() && there.contains(tensor.parameter)) continue;
     if (entry.empty())
       found.missing.push_back(tensor.name);
     else if (entry.mapped() == tensor.shape ||
              (entry.mapped() == tensor.parameter_shape && !(tensors.of_pytorch && tensor.transposed)))
       found.fitting.push_back(tensor.name);
-    else if (of_head(tensor.name) && differs_in_classes(entry.mapped(), tensor))
+    else if (of_head(tensor.parameter) && differs_in_classes(entry.mapped(), tensor))
       found.other_classes = entry.mapped()[0];
     else
       found.other_shapes.push_back(
@@ -146,10 +152,16 @@ std::vector<std::string> load(const NamedTensors& tensors, const std::set<std::s
   expect_fit(tensors, found);
   const Parameters& parameters = model.parameters();
   for (const StateTensor& tensor : state_dict(model.graph())) {
-    if (std::ranges::find(found.fitting, tensor.name) == found.fitting.end()) continue;
-    const auto p = std::ranges::find(parameters.all(), tensor.name, &Parameter::name);
+    const auto fits = [&](const std::string& name) {
+      return std::ranges::find(found.fitting, name) != found.fitting.end();
+    };
+    if (!fits(tensor.name)) continue;
+    const auto p = std::ranges::find(parameters.all(), tensor.parameter, &Parameter::name);
     if (p == parameters.all().end()) continue;  // another stage of a pipeline has it
     std::vector<float> values = tensors.read(tensor.name);
+    if (tensor.name != tensor.parameter && fits(tensor.parameter) && tensors.read(tensor.parameter) != values)
+      fail("{}: {} is not equal to {}, but they are one parameter of this network", tensors.source, tensor.name,
+           tensor.parameter);
     if (tensors.of_pytorch && tensor.transposed) values = transposed(values, tensor.shape);
     model.device().write(values, p->spec, parameters.weight(*p));
   }

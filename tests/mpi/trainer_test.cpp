@@ -60,6 +60,35 @@ Graph with_norms() {
   return g;
 }
 
+// Dense layers of one set of weights.
+Graph with_shared_layers() {
+  Graph g(kTask.image);
+  Value x = g.add("input", ImageInput{kTask.mean, kTask.stddev}, {Graph::kImages});
+  x = g.add("first", Dense{.units = 24, .relu = true}, {x});
+  x = g.add("again", Dense{.units = 24, .relu = true}, {x});
+  for (const char* name : {"again2", "again3"})
+    x = g.add({.name = name,
+               .operation = Dense{.units = 24, .relu = true},
+               .inputs = {x},
+               .shared = {{"weight", "again.weight"}, {"bias", "again.bias"}}});
+  x = g.add("dense", Dense{kTask.classes}, {x});
+  g.add("loss", SoftmaxCrossEntropy{}, {x, Graph::kLabels});
+  return g;
+}
+
+// The last norm shares its parameters with the one before.
+Graph with_shared_norms() {
+  Graph shared(kTask.image);
+  const Graph apart = with_norms();
+  for (Node node : apart.nodes()) {
+    if (node.name == "norm2")
+      for (const std::string parameter : {"weight", "bias", "running_mean", "running_var"})
+        node.shared[parameter] = "norm1." + parameter;
+    shared.add(std::move(node));
+  }
+  return shared;
+}
+
 void check_same_on_all_ranks(const World& world, DeviceView memory) {
   const std::uint64_t bits = hash(memory);
   CHECK(world.gather(bits) == std::vector(static_cast<std::size_t>(world.size()), bits));
@@ -184,8 +213,9 @@ TEST_CASE("ranks with uneven and empty shares train as one process does") {
   const double deferred = GENERATE(0.0, 0.5, 1.0);
   const std::size_t parts = algorithm == "ring" && bucket_bytes == 1000 ? GENERATE(1, 2, 1000) : 1;
   CAPTURE(algorithm, bucket_bytes, deferred, parts);
-  Replica replica(world, algorithm, {bucket_bytes, deferred}, {.parts = parts});
-  Alone alone;
+  const Graph graph = algorithm == "mpi" ? with_shared_layers() : make_model("mlp", kTask);
+  Replica replica(world, algorithm, {bucket_bytes, deferred}, {.parts = parts}, graph);
+  Alone alone(graph);
   const auto start = copied(alone.model.parameters().weights());
   REQUIRE(copied(replica.model.parameters().weights()) == start);
 
@@ -214,7 +244,7 @@ TEST_CASE("with shards, ranks make exactly the same steps as one rank") {
   const auto train = [&](const World& ranks) {
     const auto device = make_device("cpu", 1);
     const auto all_reduce = make_shard_all_reduce(ranks, *device, shards);
-    Model model(*device, with_norms(), Mode::training, 3, allocate_in(*all_reduce));
+    Model model(*device, shards == 7 ? with_shared_norms() : with_norms(), Mode::training, 3, allocate_in(*all_reduce));
     model.parameters().initialize(3);
     Optimizer optimizer(*device, model.parameters(), kRule, kRate);
     Ledger ledger(0);
@@ -498,9 +528,9 @@ TEST_CASE("sharded training has the bits of synchronous training and a share of 
   const float clip_norm = GENERATE(0.0f, 0.5f);
   const double deferred = clip_norm > 0 || std::holds_alternative<Lars>(rule) ? 0 : 0.5;
   if (n == 1 && algorithm != "ring") return;
-  Gatherable whole(world, algorithm, rule, {640, deferred}, {.clip_norm = clip_norm}, with_norms(), wire),
-      sharded(world, algorithm, rule, {640, deferred}, {.clip_norm = clip_norm, .strategy = "sharded"}, with_norms(),
-              wire);
+  const Graph graph = algorithm == "ring" ? with_shared_norms() : with_norms();
+  Gatherable whole(world, algorithm, rule, {640, deferred}, {.clip_norm = clip_norm}, graph, wire),
+      sharded(world, algorithm, rule, {640, deferred}, {.clip_norm = clip_norm, .strategy = "sharded"}, graph, wire);
   REQUIRE(whole.trainer.buckets().size() > 2);
   REQUIRE((sharded.trainer.buckets().deferred().size() > 0) == (deferred > 0));
   for (std::size_t step = 0; step < 4; ++step) {

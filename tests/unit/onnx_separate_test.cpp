@@ -1,0 +1,223 @@
+#include "src/onnx/separate_tensors.h"
+
+#include <catch2/catch.hpp>
+#include <set>
+
+#include "models/state_dict.h"
+#include "src/onnx/properties.h"
+#include "tests/unit/onnx_model.h"
+
+namespace annulus {
+namespace {
+
+using test::Model;
+using test::Names;
+using test::Wholes;
+using Set = std::set<std::string>;
+
+void add_property(google::protobuf::Message& message, PropertyField field, const std::string& key,
+                  const std::string& value) {
+  onnx::StringStringEntryProto entry;
+  entry.set_key(key);
+  entry.set_value(value);
+  message.GetReflection()->MutableUnknownFields(&message)->AddLengthDelimited(static_cast<int>(field),
+                                                                              entry.SerializeAsString());
+}
+
+// Gives the last node what PyTorch's newer exporter writes: its module, and the parameters of the traced operation.
+void trace(Model& model, const std::string& module, const Names& parameters) {
+  onnx::NodeProto& node = *model.graph().mutable_node(model.graph().node_size() - 1);
+  add_property(node, PropertyField::node, "pkg.torch.onnx.name_scopes", "['', '" + module + "', 'op']");
+  std::string text = "%op : [num_users=1] = call_function[target=torch.ops.aten.op.default](args = (%x";
+  for (const std::string& parameter : parameters) text += ", %" + parameter;
+  add_property(node, PropertyField::node, "pkg.torch.onnx.fx_node", text + "), kwargs = {})");
+}
+
+// Writes the signature of torch.export's graph: parameters are called p_mid_weight in it, and buffers b_mid_weight.
+void sign(Model& model, const Names& parameters, const Names& buffers = {}) {
+  std::string text = "\n# inputs\n";
+  for (const auto& [all, prefix, kind] : {std::tuple(parameters, "p_", "PARAMETER"), {buffers, "b_", "BUFFER"}})
+    for (std::string name : all) {
+      const std::string target = name;
+      std::ranges::replace(name, '.', '_');
+      text += fmt::format("{}{}: {} target='{}'\n", prefix, name, kind, target);
+    }
+  add_property(model.graph(), PropertyField::graph, "pkg.torch.export.ExportedProgram.graph_signature", text);
+}
+
+Model& named(Model& model, const std::string& path) {
+  model.graph().mutable_node(model.graph().node_size() - 1)->set_name(path);
+  return model;
+}
+
+Set trained(const Graph& graph) {
+  Set names;
+  for (const Node& node : graph.nodes())
+    for (const ParameterDeclaration& p : graph.parameters(node))
+      if (trained(p.role)) names.insert(parameter_name(node, p.name));
+  return names;
+}
+
+// "n_b: weight = mid.weight" of each parameter that a layer shares with an earlier one.
+Set shared(const Graph& graph) {
+  Set all;
+  for (const Node& node : graph.nodes())
+    for (const auto& [parameter, name] : node.shared) all.insert(node.inputs.empty() ? name : parameter + " = " + name);
+  return all;
+}
+
+Set state(const Graph& graph) {
+  Set names;
+  for (const StateTensor& tensor : state_dict(graph)) names.insert(tensor.name);
+  return names;
+}
+
+// The network, which must be the same without the values of its parameters, as a checkpoint has it.
+ImportedNetwork read(const Model& model) {
+  const OnnxFile file = model.file();
+  const Task task = exported_task(file);
+  ImportedNetwork network = read_network(file, task);
+  const OnnxFile stripped = OnnxFile::parse(without_parameters(file, network), "stripped");
+  const ImportedNetwork again = read_network(stripped, task);
+  CHECK(again.graph.description() == network.graph.description());
+  CHECK(state(again.graph) == state(network.graph));
+  CHECK(trained(again.graph) == trained(network.graph));
+  CHECK(shared(again.graph) == shared(network.graph));
+  return network;
+}
+
+// A network whose first layer makes images of 4 channels, c.
+Model convolved() {
+  return Model().parameter("conv.weight", {4, 2, 1, 1}).node("Conv", {"x", "conv.weight"}, {"c"});
+}
+
+const std::vector<float> kOnes(4, 1.0f), kZeros(4, 0.0f);
+
+}  // namespace
+
+TEST_CASE("Layers share a parameter if their module is called several times", "[onnx_separate]") {
+  Model model = convolved();
+  model.parameter("mid.weight", {4, 4, 1, 1}).tensor("mid.bias", {4}, kZeros).tensor("norm.weight", {4}, kOnes);
+  std::string value = "c";
+  const bool newer = GENERATE(false, true);
+  for (int call = 0; call < 3; ++call) {
+    const std::string suffix = call == 0 ? "" : fmt::format("_{}", call);
+    model.node("Conv", {value, "mid.weight", "mid.bias"}, {"m" + suffix});
+    newer ? trace(model, "mid", {"p_mid_weight", "p_mid_bias"}) : void(named(model, "/mid" + suffix + "/Conv"));
+    model.node("Transpose", {"m" + suffix}, {"t" + suffix}, {{"perm", Wholes{0, 2, 3, 1}}});
+    model.node("LayerNormalization", {"t" + suffix, "norm.weight"}, {"n" + suffix});
+    newer ? trace(model, "norm", {"p_norm_weight"}) : void(named(model, "/norm" + suffix + "/LayerNormalization"));
+    model.node("Transpose", {"n" + suffix}, {value = "v" + suffix}, {{"perm", Wholes{0, 3, 1, 2}}});
+  }
+  model.classify(value, 4);
+  if (newer) sign(model, {"conv.weight", "mid.weight", "mid.bias", "norm.weight", "head.weight"});
+  const ImportedNetwork network = read(model);
+  CHECK(trained(network.graph) == Set{"conv.weight", "mid.weight", "mid.bias", "norm.weight", "head.weight"});
+  CHECK(shared(network.graph) == Set{"weight = mid.weight", "bias = mid.bias", "weight = norm.weight"});
+  CHECK(network.notes.empty());
+}
+
+TEST_CASE("Layers of equal tensors that an exporter stored once train their own", "[onnx_separate]") {
+  Model model = convolved();
+  model.tensor("a.weight", {4}, kOnes).tensor("a.bias", {4}, kZeros);
+  const bool newer = GENERATE(false, true);
+  std::string value = "c";
+  for (const std::string norm : {"a", "b"}) {
+    model.node("InstanceNormalization", {value, "a.weight", "a.bias"}, {norm});
+    newer ? trace(model, norm, {"p_" + norm + "_weight", "p_" + norm + "_bias"})
+          : void(named(model, "/" + norm + "/InstanceNormalization"));
+    value = norm;
+  }
+  model.classify(value, 4);
+  if (newer) sign(model, {"conv.weight", "a.weight", "a.bias", "b.weight", "b.bias", "head.weight"});
+  const ImportedNetwork network = read(model);
+  CHECK(trained(network.graph) == Set{"conv.weight", "a.weight", "a.bias", "b.weight", "b.bias", "head.weight"});
+  CHECK(shared(network.graph).empty());
+  CHECK(network.values.at("b.weight") == kOnes);
+  CHECK(network.notes == Names{"b.bias and 1 more are stored together with equal ones; each is trained on its own"});
+}
+
+TEST_CASE("Equal tensors of a batch norm and of the calls of another one are separated", "[onnx_separate]") {
+  Model model = convolved();
+  model.tensor("a.weight", {4}, kOnes).tensor("a.bias", {4}, kZeros);
+  std::string value = "c";
+  for (const std::string call : {"a", "b", "b_1"}) {
+    model.node("BatchNormalization", {value, "a.weight", "a.bias", "a.bias", "a.weight"}, {call});
+    named(model, "/" + call + "/BatchNormalization");
+    value = call;
+  }
+  const ImportedNetwork network = read(model.classify(value, 4));
+  CHECK(state(network.graph) == Set{"conv.weight", "a.weight", "a.bias", "a.running_mean", "a.running_var",
+                                    "a.num_batches_tracked", "b.weight", "b.bias", "b.running_mean", "b.running_var",
+                                    "b.num_batches_tracked", "head.weight"});
+  CHECK(shared(network.graph) ==
+        Set{"weight = b.weight", "bias = b.bias", "running_mean = b.running_mean", "running_var = b.running_var"});
+}
+
+TEST_CASE("Modules may be tied, and PyTorch has a name for each", "[onnx_separate]") {
+  Model model = convolved();
+  model.parameter("b.weight", {4, 4, 1, 1}).parameter("b.bias", {4});
+  model.node("Conv", {"c", "b.weight"}, {"a"});
+  const bool newer = GENERATE(false, true);
+  newer ? trace(model, "a", {"p_b_weight"}) : void(named(model, "/a/Conv"));
+  model.node("Conv", {"a", "b.weight", "b.bias"}, {"b"});
+  newer ? trace(model, "b", {"p_b_weight", "p_b_bias"}) : void(named(model, "/b/Conv"));
+  model.classify("b", 4);
+  if (newer) sign(model, {"conv.weight", "a.weight", "b.weight", "b.bias", "head.weight"});
+  const ImportedNetwork network = read(model);
+  CHECK(trained(network.graph) == Set{"conv.weight", "b.weight", "b.bias", "head.weight"});
+  CHECK(state(network.graph) == Set{"conv.weight", "a.weight", "b.weight", "b.bias", "head.weight"});
+  CHECK(shared(network.graph) == Set{"weight = b.weight"});
+}
+
+TEST_CASE("Copies of a module in a list train their own, though their elements are equal", "[onnx_separate]") {
+  Model model = convolved();
+  model.parameter("layers.0.fc.weight", {4, 4, 1, 1});
+  model.node("Conv", {"c", "layers.0.fc.weight"}, {"a"});
+  named(model, "/layers.0/fc/Conv").node("Conv", {"a", "layers.0.fc.weight"}, {"b"});
+  named(model, "/layers.1/fc/Conv").classify("b", 4);
+  const ImportedNetwork network = read(model);
+  CHECK(trained(network.graph) == Set{"conv.weight", "layers.0.fc.weight", "layers.1.fc.weight", "head.weight"});
+  CHECK(network.notes == Names{"layers.1.fc.weight is stored together with an equal one; it is trained on its own"});
+}
+
+TEST_CASE("A parameter is one in several forms", "[onnx_separate]") {
+  Model model = convolved();
+  SECTION("transposed by the exporter") {
+    model.parameter("a.weight", {4, 4})
+        .tensor<float>("t", {4, 4}, {0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15});
+    model.node("GlobalAveragePool", {"c"}, {"p"}).node("Flatten", {"p"}, {"f"});
+    model.node("MatMul", {"f", "t"}, {"a"}).node("Gemm", {"a", "a.weight"}, {"g"}, {{"transB", 1}});
+    sign(model, {"conv.weight", "a.weight", "head.weight"});
+    onnx::ValueInfoProto& value = *model.graph().add_value_info();
+    value.set_name("t");
+    set_only_property(value, PropertyField::value, "pkg.onnxscript.optimizer.folded_from", "['a.weight']");
+    model.parameter("head.weight", {3, 4}).node("Gemm", {"g", "head.weight"}, {"y"}, {{"transB", 1}});
+    const ImportedNetwork network = read(model);
+    CHECK(trained(network.graph) == Set{"conv.weight", "a.weight", "head.weight"});
+    CHECK(shared(network.graph) == Set{"weight = a.weight"});
+  }
+  SECTION("a learned value and slopes") {
+    model.parameter("a.weight", {4, 1, 1}).node("Mul", {"c", "a.weight"}, {"m"});
+    model.node("PRelu", {"m", "a.weight"}, {"p"}).classify("p", 4);
+    CHECK(trained(read(model).graph) == Set{"a.weight", "conv.weight", "head.weight"});
+  }
+  SECTION("a matrix and its transpose") {
+    model.parameter("a.weight", {4, 4}).node("GlobalAveragePool", {"c"}, {"p"}).node("Flatten", {"p"}, {"f"});
+    model.node("Gemm", {"f", "a.weight"}, {"a"}, {{"transB", 1}}).node("Gemm", {"a", "a.weight"}, {"g"});
+    model.parameter("head.weight", {3, 4}).node("Gemm", {"g", "head.weight"}, {"y"}, {{"transB", 1}});
+    CHECK(trained(read(model).graph) == Set{"a.weight", "conv.weight", "head.weight"});
+  }
+}
+
+TEST_CASE("A shared last layer cannot be replaced", "[onnx_separate]") {
+  Model model;
+  model.parameter("a.weight", {2, 2}).node("GlobalAveragePool", {"x"}, {"p"}).node("Flatten", {"p"}, {"f"});
+  model.node("Gemm", {"f", "a.weight"}, {"a"}, {{"transB", 1}}).node("Gemm", {"a", "a.weight"}, {"y"}, {{"transB", 1}});
+  CHECK(shared(read(model).graph) == Set{"weight = a.weight"});
+  const OnnxFile file = model.file();
+  const std::string error = test::error_of([&] { read_network(file, neutral_task({4, 4, 2}, 7)); });
+  CHECK(error.find("cannot be replaced for another number of classes") != std::string::npos);
+}
+
+}  // namespace annulus
