@@ -30,9 +30,9 @@ namespace annulus {
 // To add one, write its struct in kernels/operations/, add it here, and give each device a file that computes it.
 using Operation = std::variant<ImageInput, Convolution, TransposedConvolution, Dense, Linear, MatrixProduct, Attention,
                                CachedAttention, MaxPool, AveragePool, AdaptiveAveragePool, Mean, BatchNorm, LayerNorm,
-                               GroupNorm, LocalResponseNorm, Relu, Activation, PRelu, Add, Arithmetic, Softmax, Dropout,
-                               Concat, Reshape, Transpose, Slice, Gather, Pad, Expand, Resize, Learned, Constant,
-                               TokenEmbedding, PositionEmbedding, ComputedWeights, SoftmaxCrossEntropy,
+                               GroupNorm, LocalResponseNorm, Relu, Activation, PRelu, Add, Arithmetic, Maximum, Softmax,
+                               Dropout, Concat, Reshape, Transpose, Slice, Gather, Pad, Expand, Resize, Learned,
+                               Constant, TokenEmbedding, PositionEmbedding, ComputedWeights, SoftmaxCrossEntropy,
                                BinaryCrossEntropy, MultiLabelCrossEntropy, MeanSquaredError, LanguageModelHead>;
 
 std::string_view name(const Operation& operation);  // "convolution"; of an activation, the function's

@@ -11,7 +11,8 @@
 namespace annulus::cpu {
 namespace {
 
-// Each function has its value and its derivative.
+// Each function has its value and its derivative. If the derivative may be infinite, a gradient of 0 stays 0: that of
+// a branch which was not chosen.
 struct LinearFunction {
   float alpha, beta;
   float value(float x) const { return alpha * x + beta; }
@@ -143,6 +144,15 @@ struct Reciprocal {
   static float slope(float x) { return -1 / (x * x); }
 };
 
+struct Sign {
+  static float value(float x) { return x > 0 ? 1.0f : x < 0 ? -1.0f : x; }
+  static float slope(float) { return 0; }
+};
+
+template <class Function>
+constexpr bool kUnbounded = std::is_same_v<Function, Exponential> || std::is_same_v<Function, Logarithm> ||
+                            std::is_same_v<Function, SquareRoot> || std::is_same_v<Function, Reciprocal>;
+
 // Sets the padding of a blocked layout to zero, which kernels over flat arrays rely on.
 void clear_padding(const TensorSpec& images, std::span<float> values) {
   if (images.shape.size() != 4) return;
@@ -180,8 +190,10 @@ class ActivationOp : public Op {
   void backward(float) override {
     const auto to = floats(bindings_.input_gradients[0]);
     for_each_element(to.size(), [f = function_, in = floats(bindings_.inputs[0]).data(),
-                                 dy = floats(bindings_.output_gradient).data(),
-                                 dx = to.data()](auto i) { dx[i] = dy[i] * f.slope(in[i]); });
+                                 dy = floats(bindings_.output_gradient).data(), dx = to.data()](auto i) {
+      const float product = dy[i] * f.slope(in[i]);
+      dx[i] = kUnbounded<Function> && dy[i] == 0 ? 0 : product;
+    });
     if (!std::isfinite(function_.slope(0))) clear_padding(info_.output, to);
   }
 
@@ -236,6 +248,8 @@ std::unique_ptr<Op> plan(const Activation& o, const Specs& inputs, Mode, const S
       return make(Square{});
     case reciprocal:
       return make(Reciprocal{});
+    case sign:
+      return make(Sign{});
   }
   fail("unknown activation {}", static_cast<int>(o.function));
 }

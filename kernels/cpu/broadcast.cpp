@@ -48,6 +48,29 @@ struct Minimum {
   static float slope_b(float a, float b) { return slope_a(b, a); }
 };
 
+struct Comparison {
+  static float slope_a(float, float) { return 0; }
+  static float slope_b(float, float) { return 0; }
+};
+
+struct Greater : Comparison {
+  static float value(float a, float b) { return a > b ? 1.0f : 0.0f; }
+};
+
+struct AtLeast : Comparison {
+  static float value(float a, float b) { return a >= b ? 1.0f : 0.0f; }
+};
+
+struct Equal : Comparison {
+  static float value(float a, float b) { return a == b ? 1.0f : 0.0f; }
+};
+
+struct Choice {
+  static float value(float a, float b) { return b != 0 ? a : 0.0f; }
+  static float slope_a(float, float b) { return b != 0 ? 1.0f : 0.0f; }
+  static float slope_b(float, float) { return 0; }
+};
+
 // The strides of an operand in a loop over the output.
 Strides repeated(const Shape& operand, const Shape& output) {
   Strides strides(output.size() - operand.size(), 0);
@@ -108,7 +131,8 @@ class BroadcastOp : public PlainOp {
         a_(repeated(inputs[0].shape, shape())),
         b_(repeated(inputs[1].shape, shape())),
         rows_(shape(), a_, b_) {
-    constexpr bool kLinear = std::is_same_v<Operator, Sum> || std::is_same_v<Operator, Difference>;
+    constexpr bool kLinear = std::is_same_v<Operator, Sum> || std::is_same_v<Operator, Difference> ||
+                             std::is_base_of_v<Comparison, Operator>;
     info_.inputs = {{.backward_reads = !kLinear}, {.backward_reads = !kLinear}};
     if (elements(inputs[0].shape) != elements(shape()) || elements(inputs[1].shape) != elements(shape()))
       need_scratch(elements(shape()) * sizeof(float));
@@ -144,7 +168,10 @@ class BroadcastOp : public PlainOp {
       const float* dy = output_gradient() + at;
       const float *p = input(0) + a, *q = input(1) + b;
       float* d = all + at;
-      for (std::size_t i = 0; i < rows_.size; ++i) d[i] = dy[i] * slope(p[i * a_step], q[i * b_step]);
+      for (std::size_t i = 0; i < rows_.size; ++i) {
+        const float product = dy[i] * slope(p[i * a_step], q[i * b_step]);
+        d[i] = std::is_same_v<Operator, Quotient> && dy[i] == 0 ? 0 : product;  // also if it divided by 0
+      }
     });
     if (!whole) sum_elements({shape(), row_major_strides(shape()), strides}, all, to);
   }
@@ -313,7 +340,8 @@ std::optional<Shape> image_factors(const Shape& images, const Shape& factors) {
 
 template <class Operator>
 std::unique_ptr<Op> plan(const Arithmetic& operation, const Specs& inputs) {
-  constexpr bool kAnyLayout = !std::is_same_v<Operator, Quotient>;  // the quotient of two paddings would be NaN
+  // The quotient of two paddings would be NaN, and their comparison may be 1.
+  constexpr bool kAnyLayout = !std::is_same_v<Operator, Quotient> && !std::is_base_of_v<Comparison, Operator>;
   if (kAnyLayout && inputs[0].shape == inputs[1].shape && desc(inputs[0]) == desc(inputs[1]))
     return std::make_unique<ElementwiseOp<Operator>>(inputs[0]);
   return std::make_unique<BroadcastOp<Operator>>(operation, inputs);
@@ -339,6 +367,14 @@ std::unique_ptr<Op> plan(const Arithmetic& operation, const Specs& inputs, Mode,
       return plan<Maximum>(operation, inputs);
     case minimum:
       return plan<Minimum>(operation, inputs);
+    case greater:
+      return plan<Greater>(operation, inputs);
+    case at_least:
+      return plan<AtLeast>(operation, inputs);
+    case equal:
+      return plan<Equal>(operation, inputs);
+    case choice:
+      return plan<Choice>(operation, inputs);
   }
   fail("unknown operator {}", static_cast<int>(operation.op));
 }

@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <limits>
 
-#include "kernels/base/error.h"
 #include "kernels/cpu/image_vectors.h"
 #include "kernels/cpu/operations.h"
 
@@ -15,9 +14,6 @@ class MaxPoolOp : public Op {
   MaxPoolOp(const MaxPool& operation, const Specs& inputs, Mode mode)
       : pool_(operation), training_(mode == Mode::training), in_(image_layout(inputs[0])) {
     const Shape shape = output_shape(Operation(operation), {inputs[0].shape});
-    if (pool_.kernel.area() > kNoPixel)
-      fail("max pool windows of {}x{} are too large: at most {} pixels", pool_.kernel.height, pool_.kernel.width,
-           kNoPixel);
     info_.output = spec(shape, layout_like(inputs[0], shape));
     info_.inputs = {{.backward_reads = false}};
     info_.backward_reads_output = false;
@@ -51,7 +47,7 @@ class MaxPoolOp : public Op {
   }
 
  private:
-  static constexpr std::uint8_t kNoPixel = 255;  // the ReLU was inactive
+  static constexpr std::uint8_t kNoPixel = MaxPool::kMostPixels;  // the ReLU was inactive
 
   // Calls body(size). `size` is a constant: 2 if the windows are 2x2 tiles of the image, else 0.
   template <class Body>

@@ -33,6 +33,7 @@ std::unique_ptr<Op> plan(const Learned& operation, const Specs& inputs, Mode mod
 std::unique_ptr<Op> plan(const Linear& operation, const Specs& inputs, Mode mode, const Specs& parameters);
 std::unique_ptr<Op> plan(const LocalResponseNorm& operation, const Specs& inputs, Mode mode, const Specs& parameters);
 std::unique_ptr<Op> plan(const MatrixProduct& operation, const Specs& inputs, Mode mode, const Specs& parameters);
+std::unique_ptr<Op> plan(const Maximum& operation, const Specs& inputs, Mode mode, const Specs& parameters);
 std::unique_ptr<Op> plan(const MaxPool& operation, const Specs& inputs, Mode mode, const Specs& parameters);
 std::unique_ptr<Op> plan(const Mean& operation, const Specs& inputs, Mode mode, const Specs& parameters);
 std::unique_ptr<Op> plan(const Pad& operation, const Specs& inputs, Mode mode, const Specs& parameters);

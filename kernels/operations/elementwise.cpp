@@ -48,6 +48,8 @@ std::string_view name(Activation::Function function) {
       return "square";
     case reciprocal:
       return "reciprocal";
+    case sign:
+      return "sign";
   }
   return "activation";
 }
@@ -77,6 +79,14 @@ std::string_view name(Arithmetic::Operator op) {
       return "maximum";
     case minimum:
       return "minimum";
+    case greater:
+      return "greater";
+    case at_least:
+      return "at least";
+    case equal:
+      return "equal";
+    case choice:
+      return "choice";
   }
   return "arithmetic";
 }
@@ -93,6 +103,13 @@ Shape Arithmetic::output_shape(const Shapes& inputs) const {
     if (a[i] == 1) a[i] = b[i];
   }
   return a;
+}
+
+Shape Maximum::output_shape(const Shapes& inputs) const {
+  Shape out = inputs[0];
+  if (out.empty()) fail("the maximum of a dimension takes values with at least one dimension");
+  out.back() = 1;
+  return out;
 }
 
 Shape Dropout::output_shape(const Shapes& inputs) const {

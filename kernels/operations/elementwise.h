@@ -36,6 +36,7 @@ struct Activation {
     square_root,   //
     square,        //
     reciprocal,    // 1 / x
+    sign,          // 1, 0 or -1
   };
   static constexpr auto kName = "activation";
 
@@ -67,9 +68,20 @@ struct Add {
 };
 
 // Two inputs combined element by element. Shapes are aligned at their last dimension; a dimension that is missing or 1
-// is repeated, as in NumPy.
+// is repeated, as in NumPy. Comparisons are 1 if they hold, else 0; their gradients are 0.
 struct Arithmetic {
-  enum class Operator { sum, difference, product, quotient, maximum, minimum };
+  enum class Operator {
+    sum,
+    difference,
+    product,
+    quotient,
+    maximum,
+    minimum,
+    greater,   // a > b
+    at_least,  // a >= b
+    equal,     // a = b
+    choice     // a, or 0 if b is 0, also if a is not finite; the gradient of b is 0
+  };
   static constexpr auto kName = "arithmetic";
 
   Operator op;
@@ -78,6 +90,13 @@ struct Arithmetic {
 };
 
 std::string_view name(Arithmetic::Operator op);  // "product"
+
+// The largest element of the last dimension, which is kept with size 1. Equal ones have equal parts of the gradient.
+struct Maximum {
+  static constexpr auto kName = "maximum of a dimension";
+
+  Shape output_shape(const Shapes& inputs) const;
+};
 
 // exp(x) / sum(exp(x)) over the last dimension.
 struct Softmax {

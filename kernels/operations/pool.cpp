@@ -22,6 +22,8 @@ void expect_pixels(std::string_view operation, std::size_t pixels, std::size_t k
 Shape MaxPool::output_shape(const Shapes& inputs) const {
   const Shape& in = inputs[0];
   expect_images(in, kName);
+  if (kernel.area() > kMostPixels)
+    fail("max pool windows of {}x{} are too large: at most {} pixels", kernel.height, kernel.width, kMostPixels);
   const Shape out = windows(in, in[1], kernel, stride, padding);
   expect_pixels(kName, in[2], kernel.height, stride.height, padding.top, padding.bottom);
   expect_pixels(kName, in[3], kernel.width, stride.width, padding.left, padding.right);

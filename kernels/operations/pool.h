@@ -8,9 +8,10 @@
 namespace annulus {
 
 // With relu, the maximum of a window and 0; a ReLU before the pool and one after it are equivalent. REQUIRES: no window
-// is padding alone; output_shape() throws Error otherwise.
+// is padding alone or has more than kMostPixels pixels; output_shape() throws Error otherwise.
 struct MaxPool {
   static constexpr auto kName = "max pool";
+  static constexpr std::size_t kMostPixels = 255;  // of a window
 
   Extent kernel;
   Extent stride;

@@ -13,10 +13,11 @@ bool is(const Operation& operation) {
   return std::holds_alternative<Kind>(operation);
 }
 
-// Whether a layer passes -inf of a mask on to a softmax: sums, and layers that only move elements.
+// Whether a layer passes -inf of a mask on to a softmax: sums, choices, and layers that only move elements.
 bool passes_mask(const Operation& operation) {
   const auto* arithmetic = std::get_if<Arithmetic>(&operation);
-  return (arithmetic != nullptr && arithmetic->op == Arithmetic::Operator::sum) || is<Add>(operation) ||
+  using enum Arithmetic::Operator;
+  return (arithmetic != nullptr && (arithmetic->op == sum || arithmetic->op == choice)) || is<Add>(operation) ||
          is<Reshape>(operation) || is<Transpose>(operation) || is<Expand>(operation) || is<Slice>(operation) ||
          is<Gather>(operation) || is<Concat>(operation);
 }

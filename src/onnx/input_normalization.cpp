@@ -84,6 +84,7 @@ std::vector<double> per_channel(const Constant& constant, const Scaled& x, std::
 std::optional<Scaled> combined(Scaled x, Arithmetic::Operator op, const std::vector<double>& numbers, bool first) {
   using enum Arithmetic::Operator;
   if (first && op == quotient) return std::nullopt;
+  if (op == greater || op == at_least || op == equal || op == choice) return std::nullopt;
   if (op == maximum || op == minimum) return x;
   if (x.channels() == 1) {
     x.alpha.resize(numbers.size(), x.alpha[0]);

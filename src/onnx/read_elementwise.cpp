@@ -58,8 +58,9 @@ Value with_number(NodeReader& n, Arithmetic::Operator op, Value x, double number
       return n.function(Function::clip, x, static_cast<float>(number), kLargest);
     case minimum:
       return n.function(Function::clip, x, -kLargest, static_cast<float>(number));
+    default:
+      fail("it is not arithmetic");
   }
-  return x;
 }
 
 // The images combined with a constant of each channel.

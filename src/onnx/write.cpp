@@ -403,6 +403,8 @@ class Translation {
         return name();
       case reciprocal:
         return simple("Reciprocal");
+      case sign:
+        return simple("Sign");
     }
     return name();
   }
@@ -415,8 +417,22 @@ class Translation {
   std::string operator()(const Arithmetic& o) {
     using enum Arithmetic::Operator;
     static const std::map<Arithmetic::Operator, const char*> types{
-        {sum, "Add"}, {difference, "Sub"}, {product, "Mul"}, {quotient, "Div"}, {maximum, "Max"}, {minimum, "Min"}};
-    return simple(types.at(o.op));
+        {sum, "Add"},     {difference, "Sub"}, {product, "Mul"},     {quotient, "Div"},
+        {maximum, "Max"}, {minimum, "Min"},    {greater, "Greater"}, {at_least, "GreaterOrEqual"},
+        {equal, "Equal"}};
+    if (o.op == choice) {
+      set(add("Cast", {input(1)}, name(".truth")), "to", std::int64_t{onnx::TensorProto::BOOL});
+      return add("Where", {name(".truth"), input(0), number(".zero", 0)}, name()).output(0);
+    }
+    if (o.op != greater && o.op != at_least && o.op != equal) return simple(types.at(o.op));
+    add(types.at(o.op), {input(0), input(1)}, name(".truth"));
+    set(add("Cast", {name(".truth")}, name()), "to", std::int64_t{onnx::TensorProto::FLOAT});
+    return name();
+  }
+
+  std::string operator()(const Maximum&) {
+    set(add("ReduceMax", {input(0)}, name()), "axes", std::vector{shapes_[0].size() - 1});
+    return name();
   }
 
   std::string operator()(const Softmax&) {

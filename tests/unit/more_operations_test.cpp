@@ -300,6 +300,91 @@ TEST_CASE("quotients") {
     }
 }
 
+// An operation over inputs of these values: its output, and the gradients of the inputs for a gradient of 1.
+struct Known : test::Trial {
+  Known(Device& device, const Operation& what, const std::vector<Shape>& shapes,
+        const std::vector<std::vector<float>>& values)
+      : Trial(device, what, specs(device, shapes)) {
+    for (std::size_t i = 0; i < values.size(); ++i) device.write(values[i], inputs[i].spec, inputs[i].memory.view());
+    const TensorSpec& spec = output_gradient[0].spec;
+    device.write(std::vector<float>(elements(spec.shape), 1), spec, output_gradient[0].memory.view());
+    op->forward();
+    op->backward(1);
+  }
+
+  static std::vector<TensorSpec> specs(Device& device, const std::vector<Shape>& shapes) {
+    std::vector<TensorSpec> all;
+    for (const Shape& shape : shapes) all.push_back(device.values(shape));
+    return all;
+  }
+};
+
+TEST_CASE("comparisons are 0 or 1, and have no gradients") {
+  using enum Arithmetic::Operator;
+  using Values = std::vector<float>;
+  const auto device = test::make_device(GENERATE(1, 2));
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const Values a{1, 2, 3, nan}, b{2, 2, 2, nan};
+  const auto compare = [&](Arithmetic::Operator op, const Values& expected) {
+    CAPTURE(name(op));
+    Known same(*device, Arithmetic{op}, {{1, 4}, {1, 4}}, {a, b});
+    CHECK(same.output[0].read() == expected);
+    for (const test::Operand& gradient : same.input_gradients) CHECK(gradient.read() == Values(4, 0));
+    Known repeated(*device, Arithmetic{op}, {{1, 3}, {1}}, {{1, 2, 3}, {2}});
+    CHECK(repeated.output[0].read() == Values(expected.begin(), expected.end() - 1));
+    CHECK(repeated.input_gradients[1].read() == Values{0});
+  };
+  compare(greater, {0, 0, 1, 0});
+  compare(at_least, {0, 1, 1, 0});
+  compare(equal, {0, 1, 0, 0});
+  for (const TensorSpec& images : layouts(*device, {2, 20, 5, 4}))
+    for (const Arithmetic::Operator op : {greater, at_least, equal, choice})
+      check_operation(*device, Arithmetic{op}, {images, images});
+}
+
+TEST_CASE("a choice passes nothing of what is not chosen") {
+  using enum Arithmetic::Operator;
+  using Values = std::vector<float>;
+  const auto device = test::make_device(GENERATE(1, 2));
+  const float infinity = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
+  Known chosen(*device, Arithmetic{choice}, {{1, 5}, {1, 5}}, {{nan, infinity, 3, 4, -5}, {0, 0, 1, 0, 1}});
+  CHECK(chosen.output[0].read() == Values{0, 0, 3, 0, -5});
+  CHECK(chosen.input_gradients[0].read() == Values{0, 0, 1, 0, 1});
+  CHECK(chosen.input_gradients[1].read() == Values(5, 0));
+}
+
+TEST_CASE("a gradient of 0 stays 0 where a derivative is infinite") {
+  using enum Activation::Function;
+  using Values = std::vector<float>;
+  const auto device = test::make_device(1);
+  const auto gradients = [&](const Operation& operation, const std::vector<Values>& values) {
+    std::vector<Shape> shapes(values.size(), {1, 2});
+    Known trial(*device, operation, shapes, values);
+    device->write(Values{0, 0}, trial.output_gradient[0].spec, trial.output_gradient[0].memory.view());
+    trial.op->backward(1);
+    return trial.input_gradients[0].read();
+  };
+  CHECK(gradients(Activation{exponential}, {{1000, 1}}) == Values{0, 0});
+  CHECK(gradients(Activation{logarithm}, {{0, -1}}) == Values{0, 0});
+  CHECK(gradients(Activation{square_root}, {{0, -1}}) == Values{0, 0});
+  CHECK(gradients(Activation{reciprocal}, {{0, 1}}) == Values{0, 0});
+  CHECK(gradients(Arithmetic{Arithmetic::Operator::quotient}, {{1, 1}, {0, 1}}) == Values{0, 0});
+}
+
+TEST_CASE("maxima of a dimension") {
+  using Values = std::vector<float>;
+  const auto device = test::make_device(GENERATE(1, 2));
+  for (const Shape& shape : {Shape{3, 10}, Shape{2, 3, 5, 33}, Shape{4, 1}})
+    check_operation(*device, Maximum{}, {device->values(shape)});
+  for (const TensorSpec& images : layouts(*device, {2, 20, 5, 4})) check_operation(*device, Maximum{}, {images});
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  Known trial(*device, Maximum{}, {{3, 4}}, {{1, 5, 5, 2, -3, -3, -3, -3, 0, nan, 1, 2}});
+  const Values largest = trial.output[0].read(), gradient = trial.input_gradients[0].read();
+  CHECK(Values(largest.begin(), largest.end() - 1) == Values{5, -3});
+  CHECK(std::isnan(largest.back()));
+  CHECK(Values(gradient.begin(), gradient.begin() + 8) == Values{0, 0.5f, 0.5f, 0, 0.25f, 0.25f, 0.25f, 0.25f});
+}
+
 TEST_CASE("softmax") {
   const auto device = test::make_device(GENERATE(1, 2));
   check_operation(*device, Softmax{}, {device->values({3, 10})});

@@ -367,6 +367,8 @@ struct Naive {
         return x * x;
       case Activation::Function::reciprocal:
         return 1 / x;
+      case Activation::Function::sign:
+        return x > 0 ? 1 : x < 0 ? -1 : 0;
     }
     fail("unknown function");
   }
@@ -403,11 +405,27 @@ struct Naive {
           return a / b;
         case Arithmetic::Operator::maximum:
           return std::max(a, b);
+        case Arithmetic::Operator::greater:
+          return a > b ? 1.0 : 0.0;
+        case Arithmetic::Operator::at_least:
+          return a >= b ? 1.0 : 0.0;
+        case Arithmetic::Operator::equal:
+          return a == b ? 1.0 : 0.0;
+        case Arithmetic::Operator::choice:
+          return b != 0 ? a : 0.0;
         case Arithmetic::Operator::minimum:
           break;
       }
       return std::min(a, b);
     });
+  }
+
+  Tensor operator()(const Maximum&) {
+    const auto size = static_cast<std::ptrdiff_t>(in.shape.back());
+    out.values.clear();
+    for (auto row = in.values.begin(); row != in.values.end(); row += size)
+      out.values.push_back(*std::max_element(row, row + size));
+    return out;
   }
 
   Tensor operator()(const Softmax&) {

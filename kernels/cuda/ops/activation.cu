@@ -14,7 +14,8 @@ __device__ inline float logistic(float x) {
   return 1 / (1 + exponential(-x));
 }
 
-// Each function has its value and its derivative. NaN passes.
+// Each function has its value and its derivative. NaN passes. If the derivative may be infinite, a gradient of 0 stays
+// 0: that of a branch which was not chosen.
 struct LinearFunction {
   float alpha, beta;
   __device__ float value(float x) const { return alpha * x + beta; }
@@ -138,6 +139,15 @@ struct Reciprocal {
   __device__ float slope(float x) const { return -1 / (x * x); }
 };
 
+struct Sign {
+  __device__ float value(float x) const { return x > 0 ? 1 : x < 0 ? -1 : x; }
+  __device__ float slope(float) const { return 0; }
+};
+
+template <class Function>
+constexpr bool kUnbounded = std::is_same_v<Function, Exponential> || std::is_same_v<Function, Logarithm> ||
+                            std::is_same_v<Function, SquareRoot> || std::is_same_v<Function, Reciprocal>;
+
 // Calls use(function). Every thread takes the same branch, once for each vector.
 template <class Use>
 __device__ void with_function(const Activation& o, const Use& use) {
@@ -181,6 +191,8 @@ __device__ void with_function(const Activation& o, const Use& use) {
       return use(Square{});
     case reciprocal:
       return use(Reciprocal{});
+    case sign:
+      return use(Sign{});
   }
 }
 
@@ -218,7 +230,10 @@ __global__ void activate_backward(Predecessor previous, Activation activation, R
     Vector<T> gradient = load(output_gradient, i);
     const unsigned used = row.used(i, kLanes<T>);
     with_function(activation, [&](auto f) {
-      for (unsigned k = 0; k < kLanes<T>; ++k) gradient.at[k] = k < used ? gradient.at[k] * f.slope(values.at[k]) : 0;
+      for (unsigned k = 0; k < kLanes<T>; ++k) {
+        const bool zero = k >= used || (kUnbounded<decltype(f)> && gradient.at[k] == 0);
+        gradient.at[k] = zero ? 0 : gradient.at[k] * f.slope(values.at[k]);
+      }
     });
     to.put(gradient, i);
   }

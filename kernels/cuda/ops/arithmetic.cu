@@ -44,6 +44,29 @@ struct Minimum {
   __device__ static float slope_b(float a, float b) { return slope_a(b, a); }
 };
 
+struct Comparison {
+  __device__ static float slope_a(float, float) { return 0; }
+  __device__ static float slope_b(float, float) { return 0; }
+};
+
+struct Greater : Comparison {
+  __device__ static float value(float a, float b) { return a > b ? 1.0f : 0.0f; }
+};
+
+struct AtLeast : Comparison {
+  __device__ static float value(float a, float b) { return a >= b ? 1.0f : 0.0f; }
+};
+
+struct Equal : Comparison {
+  __device__ static float value(float a, float b) { return a == b ? 1.0f : 0.0f; }
+};
+
+struct Choice {
+  __device__ static float value(float a, float b) { return b != 0 ? a : 0.0f; }
+  __device__ static float slope_a(float, float b) { return b != 0 ? 1.0f : 0.0f; }
+  __device__ static float slope_b(float, float) { return 0; }
+};
+
 // Calls use(operator). Every thread takes the same branch, once for each vector.
 template <class Use>
 __device__ void with_operator(Arithmetic::Operator op, const Use& use) {
@@ -61,12 +84,21 @@ __device__ void with_operator(Arithmetic::Operator op, const Use& use) {
       return use(Maximum{});
     case minimum:
       return use(Minimum{});
+    case greater:
+      return use(Greater{});
+    case at_least:
+      return use(AtLeast{});
+    case equal:
+      return use(Equal{});
+    case choice:
+      return use(Choice{});
   }
 }
 
 // Whether the gradients do not depend on the operands.
 __host__ __device__ constexpr bool linear(Arithmetic::Operator op) {
-  return op == Arithmetic::Operator::sum || op == Arithmetic::Operator::difference;
+  using enum Arithmetic::Operator;
+  return op == sum || op == difference || op == greater || op == at_least || op == equal;
 }
 
 // The value of each element; padding stays zero.
@@ -99,8 +131,10 @@ struct Gradient {
     }
     Vector<T> result = load(output_gradient, operands.of[2]);
     with_operator(op, [&](auto o) {
-      for (unsigned k = 0; k < kLanes<T>; ++k)
+      for (unsigned k = 0; k < kLanes<T>; ++k) {
+        if (std::is_same_v<decltype(o), Quotient> && result.at[k] == 0) continue;  // also if it divided by 0
         if (k < operands.of[2].used) result.at[k] *= of_b ? o.slope_b(p.at[k], q.at[k]) : o.slope_a(p.at[k], q.at[k]);
+      }
     });
     return result;
   }

@@ -13,11 +13,6 @@ unsigned vectors_of(const ChannelsLast& values) {
   return static_cast<unsigned>(vectors);
 }
 
-void expect_pool_window(const Extent& kernel) {
-  if (kernel.area() > 255)
-    fail("max pool windows of {}x{} are too large: at most 255 pixels", kernel.height, kernel.width);
-}
-
 void expect_countable(std::size_t elements) {
   if (elements > std::numeric_limits<unsigned>::max())
     fail("a tensor of {} elements is too large: use a smaller batch", elements);

@@ -13,9 +13,6 @@ namespace annulus::cuda {
 // Returns the number of 16-byte vectors in a tensor of values: fewer than 2^32, which is 64 GiB.
 unsigned vectors_of(const ChannelsLast& values);
 
-// The pixels of a max pool's window can be numbered in one byte.
-void expect_pool_window(const Extent& kernel);
-
 // 32 bits can count the elements of a tensor that is not processed in whole vectors.
 void expect_countable(std::size_t elements);
 

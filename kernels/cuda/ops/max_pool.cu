@@ -73,7 +73,6 @@ class MaxPoolOp : public Op, public NeighbourFusion {
  public:
   MaxPoolOp(const MaxPool& operation, const Specs& inputs, Mode mode, Context& context)
       : operation_(operation), context_(context) {
-    expect_pool_window(operation.kernel);
     const Shape& in = inputs[0].shape;
     const Shape out = output_shape(Operation(operation), {in});
     info_.output = value_spec(out, context.type());

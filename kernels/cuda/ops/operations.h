@@ -21,6 +21,7 @@ std::unique_ptr<Op> plan_any(const Operation& operation, const Specs& inputs, Mo
 std::unique_ptr<Op> plan(const ImageInput& operation, const Specs& inputs, Mode mode, Context& context);
 std::unique_ptr<Op> plan(const Convolution& operation, const Specs& inputs, Mode mode, Context& context);
 std::unique_ptr<Op> plan(const Dense& operation, const Specs& inputs, Mode mode, Context& context);
+std::unique_ptr<Op> plan(const Maximum& operation, const Specs& inputs, Mode mode, Context& context);
 std::unique_ptr<Op> plan(const MaxPool& operation, const Specs& inputs, Mode mode, Context& context);
 std::unique_ptr<Op> plan(const AveragePool& operation, const Specs& inputs, Mode mode, Context& context);
 std::unique_ptr<Op> plan(const AdaptiveAveragePool& operation, const Specs& inputs, Mode mode, Context& context);

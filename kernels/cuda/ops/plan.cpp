@@ -16,9 +16,9 @@ template <class O>
 std::optional<std::size_t> needed_channels([[maybe_unused]] const O& operation, const Specs& inputs,
                                            std::size_t number) {
   const Shape& shape = inputs[number].shape;
-  if constexpr (kOneOf<O, Linear, MatrixProduct, Attention, CachedAttention, Softmax, LayerNorm, PositionEmbedding,
-                       SoftmaxCrossEntropy, BinaryCrossEntropy, MultiLabelCrossEntropy, MeanSquaredError,
-                       LanguageModelHead>)
+  if constexpr (kOneOf<O, Linear, MatrixProduct, Attention, CachedAttention, Maximum, Softmax, LayerNorm,
+                       PositionEmbedding, SoftmaxCrossEntropy, BinaryCrossEntropy, MultiLabelCrossEntropy,
+                       MeanSquaredError, LanguageModelHead>)
     return shape.size() - 1;
   if constexpr (kOneOf<O, Convolution, TransposedConvolution, MaxPool, AveragePool, AdaptiveAveragePool, BatchNorm,
                        GroupNorm, LocalResponseNorm, PRelu, Resize>)

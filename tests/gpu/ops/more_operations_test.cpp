@@ -147,7 +147,7 @@ TEST_CASE("on a GPU: activations") {
        {Activation{linear, 2, -0.5f}, Activation{clip, -0.25f, 0.5f}, Activation{leaky_relu, 0.1f},
         Activation{elu, 1.5f}, Activation{sigmoid}, Activation{tanh}, Activation{silu}, Activation{gelu},
         Activation{gelu_tanh}, Activation{mish}, Activation{softplus}, Activation{hard_sigmoid, 0.2f, 0.5f},
-        Activation{hard_swish}, Activation{absolute}, Activation{exponential}, Activation{square}}) {
+        Activation{hard_swish}, Activation{absolute}, Activation{exponential}, Activation{square}, Activation{sign}}) {
     CAPTURE(name(operation.function));
     check_against_cpu(gpu, operation, {{2, 17, 5, 4}}, wanted);
     check_against_cpu(gpu, operation, {{2, 5, 9}}, wanted);
@@ -158,7 +158,7 @@ TEST_CASE("on a GPU: arithmetic with repeated operands") {
   using enum Arithmetic::Operator;
   Gpu gpu(GENERATE(from_range(std::begin(test::kPrecisions), std::end(test::kPrecisions))));
   const Wanted wanted = any_wanted();
-  for (const Arithmetic::Operator op : {sum, difference, product, maximum, minimum}) {
+  for (const Arithmetic::Operator op : {sum, difference, product, maximum, minimum, greater, at_least, equal, choice}) {
     CAPTURE(name(op));
     const Shape images{2, 20, 5, 4}, tokens{3, 7, 10};
     for (const Shape& b : {images, Shape{2, 20, 1, 1}, Shape{20, 1, 1}, Shape{1, 1, 5, 4}, Shape{1}}) {
@@ -177,6 +177,8 @@ TEST_CASE("on a GPU: arithmetic with repeated operands") {
 TEST_CASE("on a GPU: softmax and norms") {
   Gpu gpu(GENERATE(from_range(std::begin(test::kPrecisions), std::end(test::kPrecisions))));
   const Wanted wanted = any_wanted();
+  check_against_cpu(gpu, Maximum{}, {{3, 10}}, wanted);
+  check_against_cpu(gpu, Maximum{}, {{2, 3, 5, 300}}, wanted);
   check_against_cpu(gpu, Softmax{}, {{3, 10}}, wanted);
   check_against_cpu(gpu, Softmax{}, {{2, 3, 5, 300}}, wanted);
   for (const bool shift : {true, false}) {
