@@ -8,11 +8,12 @@
 #include <numeric>
 
 #include "kernels/base/error.h"
+#include "src/onnx/fold_rules.h"
 
 namespace annulus {
 namespace {
 
-using Inputs = std::vector<const HostTensor*>;
+using Inputs = FoldInputs;
 using Indices = std::vector<std::size_t>;
 
 const HostTensor& input(const Inputs& inputs, std::size_t i) {
@@ -252,6 +253,42 @@ HostTensor opposite(const Attributes&, const Inputs& inputs) {
   HostTensor to = input(inputs, 0);
   for (std::int64_t& value : to.wholes) value = value == 0;
   return to;
+}
+
+HostTensor sign(const Attributes&, const Inputs& inputs) {
+  HostTensor to = input(inputs, 0);
+  for (double& value : to.reals) value = value > 0 ? 1 : value < 0 ? -1 : value;
+  for (std::int64_t& value : to.wholes) value = value > 0 ? 1 : value < 0 ? -1 : 0;
+  return to;
+}
+
+HostTensor relu(const Attributes&, const Inputs& inputs) {
+  HostTensor to = input(inputs, 0);
+  for (double& value : to.reals) value = value < 0 ? 0 : value;
+  for (std::int64_t& value : to.wholes) value = std::max<std::int64_t>(value, 0);
+  return to;
+}
+
+template <class Test>
+HostTensor test_reals(const HostTensor& from, const Test& test) {
+  HostTensor to{HostTensor::Kind::truth, from.shape, {}, {}};
+  for (std::size_t i = 0; i < from.size(); ++i) to.wholes.push_back(test(from.at(i)));
+  return to;
+}
+
+HostTensor is_nan(const Attributes&, const Inputs& inputs) {
+  return test_reals(input(inputs, 0), [](double value) { return std::isnan(value); });
+}
+
+HostTensor is_inf(const Attributes& attributes, const Inputs& inputs) {
+  const bool negative = attributes.whole("detect_negative", 1) != 0;
+  const bool positive = attributes.whole("detect_positive", 1) != 0;
+  return test_reals(input(inputs, 0),
+                    [=](double value) { return std::isinf(value) && (value < 0 ? negative : positive); });
+}
+
+HostTensor exclusive_or(const Attributes&, const Inputs& inputs) {
+  return compare(inputs, [](double a, double b) { return (a != 0) != (b != 0); });
 }
 
 double reciprocal(double value) {
@@ -517,10 +554,8 @@ HostTensor tile(const Attributes&, const Inputs& inputs) {
   return to;
 }
 
-using Rule = HostTensor (*)(const Attributes& attributes, const Inputs& inputs);
-
-const std::map<std::string_view, Rule>& rules() {
-  static const std::map<std::string_view, Rule> all{
+FoldRules basic_rules() {
+  return {
       {"Abs", absolute},
       {"Add", pairwise<Wrapping<std::plus<>>>},
       {"And", comparison<std::logical_and<>>},
@@ -530,8 +565,10 @@ const std::map<std::string_view, Rule>& rules() {
       {"Concat", concat},
       {"Constant", constant},
       {"ConstantOfShape", constant_of_shape},
+      {"Cos", each<std::cos>},
       {"Div", pairwise<Divide>},
       {"Equal", comparison<std::equal_to<>>},
+      {"Erf", each<std::erf>},
       {"Exp", each<std::exp>},
       {"Expand", expand},
       {"Flatten", flatten},
@@ -541,6 +578,8 @@ const std::map<std::string_view, Rule>& rules() {
       {"Greater", comparison<std::greater<>>},
       {"GreaterOrEqual", comparison<std::greater_equal<>>},
       {"Identity", same},
+      {"IsInf", is_inf},
+      {"IsNaN", is_nan},
       {"Less", comparison<std::less<>>},
       {"LessOrEqual", comparison<std::less_equal<>>},
       {"Log", each<std::log>},
@@ -556,8 +595,12 @@ const std::map<std::string_view, Rule>& rules() {
       {"Reciprocal", each<reciprocal>},
       {"ReduceProd", product_of_elements},
       {"Reshape", reshape},
+      {"Relu", relu},
+      {"Round", each<std::nearbyint>},
       {"ScatterND", scatter_nd},
       {"Sigmoid", each<sigmoid>},
+      {"Sign", sign},
+      {"Sin", each<std::sin>},
       {"Slice", slice},
       {"Sqrt", each<std::sqrt>},
       {"Squeeze", squeeze},
@@ -567,7 +610,16 @@ const std::map<std::string_view, Rule>& rules() {
       {"Transpose", transpose},
       {"Unsqueeze", unsqueeze},
       {"Where", where},
+      {"Xor", exclusive_or},
   };
+}
+
+const FoldRules& rules() {
+  static const FoldRules all = [] {
+    FoldRules rules = basic_rules();
+    add_scan_rules(rules);
+    return rules;
+  }();
   return all;
 }
 

@@ -279,27 +279,6 @@ void read_log_softmax(NodeReader& n) {
   if (!dropped(n, Loss::softmax)) n.set(n.function(Function::logarithm, softmax(n)));
 }
 
-// Where a constant is false, a number; elsewhere the images' values.
-void read_where(NodeReader& n) {
-  const auto condition = n.number(0);
-  if (condition) return n.set(n.item(*condition != 0 ? 1 : 2));
-  const std::size_t kept = n.is_layer(1) ? 1 : 2;
-  if (n.is_layer(3 - kept)) fail("it chooses between computed values: use Mul and Add");
-  const double number = n.expect_number(3 - kept);
-  const HostTensor& chosen = n.expect_constant(0);
-  if (chosen.real() || !std::isfinite(number)) fail("it chooses a number that is not finite: use Mul and Add");
-  std::vector<double> mask, numbers;
-  for (std::size_t i = 0; i < chosen.size(); ++i) {
-    const bool keep = (chosen.wholes[i] != 0) == (kept == 1);
-    mask.push_back(keep);
-    numbers.push_back(keep ? 0 : number);
-  }
-  const auto constant = [&](std::vector<double> values) {
-    return n.value(Item(std::make_shared<const HostTensor>(real_numbers(chosen.shape, std::move(values)))));
-  };
-  n.set(n.combine(sum, n.combine(product, n.value(kept), constant(mask)), constant(numbers)));
-}
-
 }  // namespace
 
 Value NodeReader::combine(Arithmetic::Operator op, Value a, Value b) {
@@ -346,7 +325,6 @@ void add_elementwise(ReadNodes& all) {
   all["PRelu"] = read_prelu;
   all["Softmax"] = read_softmax;
   all["LogSoftmax"] = read_log_softmax;
-  all["Where"] = read_where;
 }
 
 }  // namespace annulus

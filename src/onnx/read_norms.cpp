@@ -101,6 +101,22 @@ void read_layer_norm(NodeReader& n) {
   n.set(n.add(LayerNorm{axis, epsilon, shift}, {x}, parameters));
 }
 
+// x / sqrt(mean of the squares + epsilon), times a scale (Zhang and Sennrich, "Root mean square layer normalization",
+// NeurIPS 2019).
+void read_rms_norm(NodeReader& n) {
+  using enum Arithmetic::Operator;
+  const Value x = n.value(0);
+  const std::size_t rank = n.shape(x).size(), first = checked_axis(n.attributes.whole("axis", -1), rank);
+  std::vector<std::size_t> axes;
+  for (std::size_t i = first; i < rank; ++i) axes.push_back(i);
+  if (const auto place = n.draft().batch(x); place && place->axis >= first) fail("it mixes the images of a batch");
+  const Value mean = n.add(Mean{axes, true}, {n.function(Activation::Function::square, x)});
+  const Value root =
+      n.function(Activation::Function::square_root, n.linear(mean, 1, n.attributes.real("epsilon", 1e-5f)));
+  const Value normalized = n.combine(quotient, x, root);
+  n.set(n.number(1) == 1 ? normalized : n.combine(product, normalized, n.value(1)));
+}
+
 void read_instance_norm(NodeReader& n) {
   const Value x = n.value(0);
   const Shape shape = n.shape(x);
@@ -137,6 +153,7 @@ void read_local_response_norm(NodeReader& n) {
 void add_norms(ReadNodes& all) {
   all["BatchNormalization"] = read_batch_norm;
   all["LayerNormalization"] = read_layer_norm;
+  all["RMSNormalization"] = read_rms_norm;
   all["InstanceNormalization"] = read_instance_norm;
   all["GroupNormalization"] = read_group_norm;
   all["LRN"] = read_local_response_norm;

@@ -27,8 +27,10 @@ std::size_t overhang(std::size_t pixels, std::size_t kernel, std::size_t stride,
   return wanted > padded ? wanted - padded : 0;
 }
 
+// `in`: the shape of images, which may stand for the input's lines.
 Windows windows(NodeReader& n, const Shape& in) {
   if (in.size() != 4) fail("its input of {} is not supported: use two-dimensional images", to_string(in));
+  expect_windows(n.attributes, n.input_shape(0).size() - 2);
   if (!n.attributes.has("kernel_shape")) fail("it has no kernel_shape");
   if (extent(n.attributes, "dilations") != 1) fail("dilations are not supported: use a stride");
   Windows w{extent(n.attributes, "kernel_shape"), extent(n.attributes, "strides"), 0, 0};
@@ -41,11 +43,38 @@ Windows windows(NodeReader& n, const Shape& in) {
   return w;
 }
 
+// The maximum of a window is that of the maxima of its rows: the same pixel, the first of equals.
+Value max_pool(NodeReader& n, Value x, const Windows& w) {
+  if (w.kernel.area() <= MaxPool::kMostPixels) return n.add(MaxPool{w.kernel, w.stride, w.padding}, {x});
+  const Border& p = w.padding;
+  const Value rows = n.add(MaxPool{{1, w.kernel.width}, {1, w.stride.width}, {0, p.left, 0, p.right}}, {x});
+  return n.add(MaxPool{{w.kernel.height, 1}, {w.stride.height, 1}, {p.top, 0, p.bottom, 0}}, {rows});
+}
+
+// The maximum of each image. Long rows and columns are divided into windows, and their maxima again.
+Value largest_pixel(NodeReader& n, Value x) {
+  Shape in = n.shape(x);
+  if (in[2] * in[3] <= MaxPool::kMostPixels) return n.add(MaxPool{{in[2], in[3]}, 1}, {x});
+  const auto outside = [](std::size_t extent, std::size_t window) { return (window - extent % window) % window; };
+  for (; in[3] > 1; in = n.shape(x)) {
+    const std::size_t window = std::min(in[3], MaxPool::kMostPixels);
+    x = n.add(MaxPool{{1, window}, {1, window}, {0, 0, 0, outside(in[3], window)}}, {x});
+  }
+  for (; in[2] > 1; in = n.shape(x)) {
+    const std::size_t window = std::min(in[2], MaxPool::kMostPixels);
+    x = n.add(MaxPool{{window, 1}, {window, 1}, {0, 0, outside(in[2], window), 0}}, {x});
+  }
+  return x;
+}
+
 void read_max_pool(NodeReader& n) {
-  const Value x = n.value(0);
+  const Value x = n.as_images(n.value(0));
   if (n.used(1)) fail("the indices of its maxima are not supported");
-  const Windows w = windows(n, n.shape(x));
-  n.set(w.kernel == 1 && w.stride == 1 ? x : n.add(MaxPool{w.kernel, w.stride, w.padding}, {x}));
+  const Shape in = n.shape(x);
+  const Windows w = windows(n, in);
+  if (w.kernel == 1 && w.stride == 1) return n.set(n.value(0));
+  const bool whole = w.kernel == Extent{in[2], in[3]} && w.padding == 0;
+  n.set(n.from_images(whole ? largest_pixel(n, x) : max_pool(n, x, w), 0));
 }
 
 // Windows of volumes that extend along the depth alone, as in PyTorch's local response normalization. They are windows
@@ -68,13 +97,12 @@ Value average_of_depths(NodeReader& n, Value x) {
 }
 
 void read_average_pool(NodeReader& n) {
-  const Value x = n.value(0);
-  if (n.shape(x).size() == 5) return n.set(average_of_depths(n, x));
+  if (n.input_shape(0).size() == 5) return n.set(average_of_depths(n, n.value(0)));
+  const Value x = n.as_images(n.value(0));
   const Windows w = windows(n, n.shape(x));
   const bool count_padding = n.attributes.whole("count_include_pad", 0) != 0;
-  n.set(w.kernel == 1 && w.stride == 1
-            ? x
-            : n.add(AveragePool{w.kernel, w.stride, w.padding, count_padding, w.overhang}, {x}));
+  if (w.kernel == 1 && w.stride == 1) return n.set(n.value(0));
+  n.set(n.from_images(n.add(AveragePool{w.kernel, w.stride, w.padding, count_padding, w.overhang}, {x}), 0));
 }
 
 // The mean over all pixels of images.
@@ -83,16 +111,15 @@ Value mean_image(NodeReader& n, Value x) {
 }
 
 void read_global_average_pool(NodeReader& n) {
-  const Value x = n.value(0);
+  const Value x = n.as_images(n.value(0));
   if (n.shape(x).size() != 4) fail("its input of {} is not supported: use images", n.text(x));
-  n.set(mean_image(n, x));
+  n.set(n.from_images(mean_image(n, x), 0));
 }
 
 void read_global_max_pool(NodeReader& n) {
-  const Value x = n.value(0);
-  const Shape in = n.shape(x);
-  if (in.size() != 4) fail("its input of {} is not supported: use images", to_string(in));
-  n.set(n.add(MaxPool{{in[2], in[3]}, 1}, {x}));
+  const Value x = n.as_images(n.value(0));
+  if (n.shape(x).size() != 4) fail("its input of {} is not supported: use images", n.text(x));
+  n.set(n.from_images(largest_pixel(n, x), 0));
 }
 
 struct Reduction {
@@ -143,6 +170,41 @@ void read_sum(NodeReader& n) {
   n.set(n.linear(mean(n, x, r), static_cast<double>(r.elements), 0));
 }
 
+// The maximum over dimensions, which are moved to the end and joined.
+Value maximum(NodeReader& n, Value x, const Reduction& r) {
+  const Shape in = n.shape(x);
+  std::vector<std::size_t> order;
+  Shape joined, kept, removed;
+  for (std::size_t i = 0; i < in.size(); ++i) {
+    const bool reduced = std::ranges::find(r.axes, i) != r.axes.end();
+    kept.push_back(reduced ? 1 : in[i]);
+    if (reduced) continue;
+    order.push_back(i);
+    joined.push_back(in[i]);
+  }
+  removed = joined;
+  order.insert(order.end(), r.axes.begin(), r.axes.end());
+  joined.push_back(r.elements);
+  const auto place = n.draft().batch(x);
+  const auto at = [&](bool keep) -> std::optional<std::size_t> {
+    if (!place || keep) return place ? std::optional(place->axis) : std::nullopt;
+    return static_cast<std::size_t>(std::ranges::find(order, place->axis) - order.begin());
+  };
+  const Value largest = n.add(Maximum{}, {n.reshape(n.transpose(x, order), joined, at(false))});
+  return n.reshape(largest, r.keep ? kept : removed, at(r.keep));
+}
+
+void read_max(NodeReader& n) {
+  const Value x = n.value(0);
+  n.set(maximum(n, x, reduction(n, x)));
+}
+
+void read_min(NodeReader& n) {
+  const Value x = n.value(0);
+  const Reduction r = reduction(n, x);
+  n.set(n.linear(maximum(n, n.linear(x, -1, 0), r), -1, 0));
+}
+
 // The Euclidean length. That of zeros is tiny, so that its gradient is finite; as in PyTorch, it is 0.
 void read_l2(NodeReader& n) {
   const Value x = n.value(0);
@@ -155,6 +217,16 @@ void read_l2(NodeReader& n) {
 
 }  // namespace
 
+Value NodeReader::as_images(Value x) {
+  const Shape in = shape(x);
+  return in.size() == 3 ? reshape(x, {in[0], in[1], 1, in[2]}, 0) : x;
+}
+
+Value NodeReader::from_images(Value images, std::size_t input) {
+  const Shape out = shape(images);
+  return input_shape(input).size() == 3 ? reshape(images, {out[0], out[1], out[3]}, 0) : images;
+}
+
 void add_pools(ReadNodes& all) {
   all["MaxPool"] = read_max_pool;
   all["AveragePool"] = read_average_pool;
@@ -163,6 +235,8 @@ void add_pools(ReadNodes& all) {
   all["ReduceMean"] = read_mean;
   all["ReduceSum"] = read_sum;
   all["ReduceL2"] = read_l2;
+  all["ReduceMax"] = read_max;
+  all["ReduceMin"] = read_min;
 }
 
 }  // namespace annulus

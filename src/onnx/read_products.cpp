@@ -3,6 +3,7 @@
 #include "kernels/base/error.h"
 #include "src/onnx/fold.h"
 #include "src/onnx/patterns.h"
+#include "src/onnx/products.h"
 #include "src/onnx/reader.h"
 
 // Dense layers and products of matrices.
@@ -28,35 +29,7 @@ Value dense(NodeReader& n, Value x, const Stored& weight, std::size_t units, std
 // Multiplied by weights, a stored tensor is a table, such as the coordinates of Swin V2.
 constexpr const char* kTable = "an input of a layer";
 
-// The product of two values, whose stacks are made equal.
-Value stacked_product(NodeReader& n, Value a, Value b) {
-  Shape of_a = n.shape(a), of_b = n.shape(b);
-  const std::size_t dimensions = std::max(of_a.size(), of_b.size());
-  of_a.insert(of_a.begin(), dimensions - of_a.size(), 1);
-  of_b.insert(of_b.begin(), dimensions - of_b.size(), 1);
-  a = n.reshape(a, of_a);
-  b = n.reshape(b, of_b);
-  const auto stack = [](const Shape& shape) { return Shape(shape.begin(), shape.end() - 2); };
-  Shape out = broadcast(stack(of_a), stack(of_b));
-  const auto fitted = [&](Value x, const Shape& shape, const std::optional<BatchPlace>& other) {
-    const bool repeat = !n.draft().batch(x) && other && other->axis < out.size();  // for every image
-    if (stack(shape) == out && !repeat) return x;
-    Shape wanted = out;
-    wanted.insert(wanted.end(), shape.end() - 2, shape.end());
-    return repeat ? n.expand_to_batch(x, wanted, *other) : n.expand(x, wanted);
-  };
-  const auto place_a = n.draft().batch(a), place_b = n.draft().batch(b);
-  const bool both = place_a && place_b;
-  if ((place_a && (place_a->axis + 1 == of_a.size() || (both && place_a->axis >= out.size()))) ||
-      (place_b && (place_b->axis + 2 == of_b.size() || (both && place_b->axis >= out.size()))))
-    fail("it mixes the images of a batch");
-  a = fitted(a, of_a, place_b);
-  b = fitted(b, of_b, place_a);
-  if (const auto found = attention(n, a, b)) return *found;
-  return n.add(MatrixProduct{}, {a, b});
-}
-
-// Likewise, if an operand is a vector: a row, or a column, and the product has no such dimension.
+// The product of two values. A vector is a row, or a column, and the product has no such dimension.
 Value product(NodeReader& n, Value a, Value b) {
   const Shape of_a = n.shape(a), of_b = n.shape(b);
   if (of_a.size() > 1 && of_b.size() > 1) return stacked_product(n, a, b);
@@ -139,7 +112,38 @@ Value in_order(NodeReader& n, Value x, const std::string& from, const std::strin
   return n.transpose(x, order);
 }
 
-// Transposes, and products with one dimension summed and one of each operand kept.
+// An operand of Einsum as a stack of matrices: its dimensions in an order, the last two groups of them joined.
+Value as_matrices(NodeReader& n, Value x, const std::string& from, const std::string& stack, const std::string& rows,
+                  const std::string& columns) {
+  const Value ordered = in_order(n, x, from, stack + rows + columns);
+  const Shape shape = n.shape(ordered);
+  const auto end = shape.begin() + static_cast<std::ptrdiff_t>(stack.size());
+  Shape matrices(shape.begin(), end);
+  matrices.push_back(elements(Shape(end, end + static_cast<std::ptrdiff_t>(rows.size()))));
+  matrices.push_back(elements(Shape(end + static_cast<std::ptrdiff_t>(rows.size()), shape.end())));
+  return n.reshape(ordered, matrices);
+}
+
+// Products: dimensions of both operands are summed, or kept as a stack if the output has them.
+Value einsum(NodeReader& n, const std::string& a, const std::string& b, const std::string& out) {
+  std::string stack, summed, of_a, of_b;
+  for (const char label : a) {
+    const bool in_b = b.find(label) != std::string::npos, in_out = out.find(label) != std::string::npos;
+    if (!in_b && !in_out) fail("it sums a dimension of one operand: use ReduceSum");
+    (in_b ? in_out ? stack : summed : of_a) += label;
+  }
+  for (const char label : b)
+    if (a.find(label) == std::string::npos) of_b += label;
+  const Value x = n.value(0), y = n.value(1);
+  const Value left = as_matrices(n, x, a, stack, of_a, summed), right = as_matrices(n, y, b, stack, summed, of_b);
+  const Value made = stacked_product(n, left, right);
+  const Shape joined = n.shape(made), of_x = n.shape(x), of_y = n.shape(y);
+  Shape shape(joined.begin(), joined.end() - 2);
+  for (const char label : of_a) shape.push_back(of_x[a.find(label)]);
+  for (const char label : of_b) shape.push_back(of_y[b.find(label)]);
+  return in_order(n, n.reshape(made, shape), stack + of_a + of_b, out);
+}
+
 void read_einsum(NodeReader& n) {
   const std::string equation = n.attributes.text("equation", "");
   const std::size_t arrow = equation.find("->"), comma = equation.find(',');
@@ -147,20 +151,39 @@ void read_einsum(NodeReader& n) {
   const std::string out = labels(equation.substr(arrow + 2));
   if (comma == std::string::npos) return n.set(in_order(n, n.value(0), labels(equation.substr(0, arrow)), out));
   const std::string a = labels(equation.substr(0, comma)), b = labels(equation.substr(comma + 1, arrow - comma - 1));
-  std::string stack, summed, of_a, of_b;
-  for (const char label : a) {
-    const bool in_b = b.find(label) != std::string::npos, in_out = out.find(label) != std::string::npos;
-    (in_b ? in_out ? stack : summed : of_a) += label;
-  }
-  for (const char label : b)
-    if (a.find(label) == std::string::npos) of_b += label;
-  if (summed.size() != 1 || of_a.size() != 1 || of_b.size() != 1) fail("its equation is not supported: use MatMul");
-  const Value left = in_order(n, n.value(0), a, stack + of_a + summed);
-  const Value right = in_order(n, n.value(1), b, stack + summed + of_b);
-  n.set(in_order(n, stacked_product(n, left, right), stack + of_a + of_b, out));
+  if (n.inputs() != 2 || a.size() != n.input_shape(0).size() || b.size() != n.input_shape(1).size())
+    fail("its equation does not fit its inputs");
+  n.set(einsum(n, a, b, out));
 }
 
 }  // namespace
+
+Value stacked_product(NodeReader& n, Value a, Value b) {
+  Shape of_a = n.shape(a), of_b = n.shape(b);
+  const std::size_t dimensions = std::max(of_a.size(), of_b.size());
+  of_a.insert(of_a.begin(), dimensions - of_a.size(), 1);
+  of_b.insert(of_b.begin(), dimensions - of_b.size(), 1);
+  a = n.reshape(a, of_a);
+  b = n.reshape(b, of_b);
+  const auto stack = [](const Shape& shape) { return Shape(shape.begin(), shape.end() - 2); };
+  Shape out = broadcast(stack(of_a), stack(of_b));
+  const auto fitted = [&](Value x, const Shape& shape, const std::optional<BatchPlace>& other) {
+    const bool repeat = !n.draft().batch(x) && other && other->axis < out.size();  // for every image
+    if (stack(shape) == out && !repeat) return x;
+    Shape wanted = out;
+    wanted.insert(wanted.end(), shape.end() - 2, shape.end());
+    return repeat ? n.expand_to_batch(x, wanted, *other) : n.expand(x, wanted);
+  };
+  const auto place_a = n.draft().batch(a), place_b = n.draft().batch(b);
+  const bool both = place_a && place_b;
+  if ((place_a && (place_a->axis + 1 == of_a.size() || (both && place_a->axis >= out.size()))) ||
+      (place_b && (place_b->axis + 2 == of_b.size() || (both && place_b->axis >= out.size()))))
+    fail("it mixes the images of a batch");
+  a = fitted(a, of_a, place_b);
+  b = fitted(b, of_b, place_a);
+  if (const auto found = attention(n, a, b)) return *found;
+  return n.add(MatrixProduct{}, {a, b});
+}
 
 void add_products(ReadNodes& all) {
   all["Gemm"] = read_gemm;

@@ -33,17 +33,18 @@ void read_bernoulli(NodeReader& n) {
   n.set(RandomMask{n.input_shape(0), n.expect_number(0)});
 }
 
-template <bool less>
-void read_comparison(NodeReader& n) {
+}  // namespace
+
+bool compares_random_numbers(NodeReader& n, bool less) {
   const auto* mask = n.as<RandomMask>(0);
+  if (mask == nullptr) return false;
   const auto limit = n.number(1);
-  if (mask == nullptr || mask->kept || !limit) fail("comparisons of the images' values are not supported");
+  if (mask->kept || !limit) fail("this comparison of random numbers is not supported: use Dropout");
   RandomMask decided = *mask;
   decided.kept = less ? *limit : 1 - *limit;
   n.set(decided);
+  return true;
 }
-
-}  // namespace
 
 Value NodeReader::masked(Value x, const RandomMask& mask) {
   const Shape shape = this->shape(x);
@@ -62,10 +63,6 @@ void add_random(ReadNodes& all) {
   all["Dropout"] = read_dropout;
   all["RandomUniformLike"] = read_uniform_like;
   all["Bernoulli"] = read_bernoulli;
-  all["Less"] = read_comparison<true>;
-  all["LessOrEqual"] = read_comparison<true>;
-  all["Greater"] = read_comparison<false>;
-  all["GreaterOrEqual"] = read_comparison<false>;
 }
 
 }  // namespace annulus

@@ -1,12 +1,11 @@
 #include <algorithm>
-#include <array>
 #include <cmath>
-#include <map>
 #include <numeric>
 
 #include "kernels/base/error.h"
 #include "src/onnx/batch_constants.h"
 #include "src/onnx/fold.h"
+#include "src/onnx/masks.h"
 #include "src/onnx/reader.h"
 
 // Operators that move elements without computing.
@@ -25,9 +24,11 @@ void read_cast(NodeReader& n) {
   using Type = onnx::TensorProto;
   const std::int64_t to = n.attributes.whole("to", Type::FLOAT);
   const bool real = to == Type::FLOAT || to == Type::DOUBLE || to == Type::FLOAT16 || to == Type::BFLOAT16;
-  if (!real && n.as<RandomMask>(0) == nullptr)
-    fail("the conversion of images' values to whole numbers is not supported");
-  n.set(n.item(0));
+  if (real || n.as<RandomMask>(0) != nullptr || (n.is_layer(0) && is_truth(n.draft(), n.value(0))))
+    return n.set(n.item(0));
+  if (to != Type::BOOL) fail("the conversion of images' values to whole numbers is not supported");
+  const Value zero = constant(n, real_numbers({}, {0}));
+  n.set(n.linear(n.combine(Arithmetic::Operator::equal, n.value(0), zero), -1, 1));
 }
 
 // The type of a layer's output is float32.
@@ -208,13 +209,29 @@ void read_gather(NodeReader& n) {
   n.set(gather_at(n, x, axis, indices, indices.shape));
 }
 
+// Places in the first dimensions, which are joined.
 void read_gather_nd(NodeReader& n) {
-  const Value x = n.value(0);
+  Value x = n.value(0);
   const HostTensor& indices = n.expect_constant(1);
   n.expect_same_for_batches(1);
-  if (n.attributes.whole("batch_dims", 0) != 0 || indices.shape.empty() || indices.shape.back() != 1)
-    fail("only elements of the first dimension are supported: use Gather");
-  n.set(gather_at(n, x, 0, indices, Shape(indices.shape.begin(), indices.shape.end() - 1)));
+  if (n.attributes.whole("batch_dims", 0) != 0) fail("batch_dims are not supported: use Gather");
+  if (indices.real() || indices.shape.empty()) fail("its indices do not fit");
+  const std::size_t depth = indices.shape.back();
+  const Shape shape = n.shape(x);
+  if (depth == 0 || depth > shape.size()) fail("its indices do not fit {}", n.text(x));
+  const auto place = n.draft().batch(x);
+  if (place && place->axis < depth) fail("it mixes the images of a batch (dimension {})", place->axis);
+  HostTensor joined = whole_numbers(Shape(indices.shape.begin(), indices.shape.end() - 1), {});
+  for (std::size_t i = 0; i < elements(joined.shape); ++i) {
+    std::size_t index = 0;
+    for (std::size_t d = 0; d < depth; ++d)
+      index = index * shape[d] + checked_axis(indices.wholes[i * depth + d], shape[d]);
+    joined.wholes.push_back(static_cast<std::int64_t>(index));
+  }
+  Shape to(shape.begin() + at(depth), shape.end());
+  to.insert(to.begin(), elements(Shape(shape.begin(), shape.begin() + at(depth))));
+  x = n.reshape(x, to, place ? std::optional(place->axis + 1 - depth) : std::nullopt);
+  n.set(gather_at(n, x, 0, joined, joined.shape));
 }
 
 // Replaces elements that are not images by constants.
@@ -383,70 +400,6 @@ void read_pad(NodeReader& n) {
   n.set(x);
 }
 
-Resize::Coordinates coordinates(NodeReader& n) {
-  using enum Resize::Coordinates;
-  static const std::map<std::string, Resize::Coordinates> all{{"half_pixel", half_pixel},
-                                                              {"pytorch_half_pixel", pytorch_half_pixel},
-                                                              {"align_corners", align_corners},
-                                                              {"asymmetric", asymmetric}};
-  const std::string name = n.attributes.text("coordinate_transformation_mode", "half_pixel");
-  const auto found = all.find(name);
-  if (found == all.end()) fail("its coordinates \"{}\" are not supported: use half_pixel", name);
-  return found->second;
-}
-
-Resize::Rounding rounding(NodeReader& n) {
-  using enum Resize::Rounding;
-  static const std::map<std::string, Resize::Rounding> all{{"round_prefer_floor", round_prefer_floor},
-                                                           {"round_prefer_ceil", round_prefer_ceil},
-                                                           {"floor", floor},
-                                                           {"ceil", ceil}};
-  const std::string name = n.attributes.text("nearest_mode", "round_prefer_floor");
-  const auto found = all.find(name);
-  if (found == all.end()) fail("its nearest_mode \"{}\" is not supported: use round_prefer_floor", name);
-  return found->second;
-}
-
-// Sets the output's size by the inputs scales or sizes, which are for the dimensions `axes`.
-void set_size(NodeReader& n, const Shape& in, Resize& resize) {
-  std::vector<std::int64_t> axes = n.attributes.wholes("axes");
-  if (axes.empty()) axes = {0, 1, 2, 3};
-  std::array<float, 4> scales{1, 1, 1, 1};
-  Shape out = in;
-  const bool by_size = n.has(3);
-  const HostTensor& given = n.expect_constant(by_size ? 3 : 2);
-  if (given.size() != axes.size() || given.real() == by_size)
-    fail("its {} must be for {} dimensions", by_size ? "sizes" : "scales", axes.size());
-  for (std::size_t i = 0; i < axes.size(); ++i) {
-    const std::size_t axis = checked_axis(axes[i], in.size());
-    if (!by_size && !(given.at(i) > 0)) fail("its scales must be positive");
-    if (!by_size) scales[axis] = static_cast<float>(given.at(i));
-    const double extent = by_size ? given.at(i) : std::floor(static_cast<float>(in[axis]) * scales[axis]);
-    out[axis] = static_cast<std::size_t>(std::clamp(extent, 0.0, 0x1p20));
-  }
-  if (out[0] != in[0] || out[1] != in[1] || out[2] == 0 || out[3] == 0) fail("only rows and columns can be resized");
-  resize.size = {out[2], out[3]};
-  if (by_size) return;
-  resize.row_scale = scales[2];
-  resize.column_scale = scales[3];
-}
-
-void read_resize(NodeReader& n) {
-  const Value x = n.value(0);
-  const Shape in = n.shape(x);
-  if (in.size() != 4) fail("its input of {} is not supported: use images", to_string(in));
-  const std::string mode = n.attributes.text("mode", "nearest");
-  if (mode != "nearest" && mode != "linear") fail("the mode \"{}\" is not supported: use nearest or linear", mode);
-  if (n.attributes.text("keep_aspect_ratio_policy", "stretch") != "stretch")
-    fail("a keep_aspect_ratio_policy is not supported: give sizes");
-  if (n.attributes.whole("antialias", 0) != 0) fail("antialias is not supported: use linear without it");
-  Resize resize{{in[2], in[3]}, mode == "linear", coordinates(n), rounding(n)};
-  set_size(n, in, resize);
-  const auto same = [](float scale) { return scale == 0 || scale == 1; };
-  const bool nothing = resize.size == Extent{in[2], in[3]} && same(resize.row_scale) && same(resize.column_scale);
-  n.set(nothing ? x : n.add(resize, {x}));
-}
-
 std::size_t block_size(NodeReader& n, const Shape& shape) {
   const std::int64_t block = n.attributes.whole("blocksize", 0);
   if (shape.size() != 4 || block < 1 || block > (1 << 10))
@@ -520,7 +473,6 @@ void add_shaping(ReadNodes& all) {
   all["Expand"] = read_expand;
   all["Tile"] = read_tile;
   all["Pad"] = read_pad;
-  all["Resize"] = read_resize;
   all["DepthToSpace"] = read_depth_to_space;
   all["SpaceToDepth"] = read_space_to_depth;
 }

@@ -20,8 +20,8 @@ namespace {
 const ReadNodes& read_nodes() {
   static const ReadNodes all = [] {
     ReadNodes nodes;
-    for (const auto add :
-         {add_convolutions, add_products, add_elementwise, add_norms, add_pools, add_shaping, add_random})
+    for (const auto add : {add_convolutions, add_products, add_elementwise, add_comparisons, add_norms, add_pools,
+                           add_attention, add_shaping, add_scans, add_resizes, add_patches, add_quantized, add_random})
       add(nodes);
     return nodes;
   }();
@@ -37,7 +37,6 @@ std::string nearest(const std::string& op) {
       {"LSTM", "a network for images"},
       {"GRU", "a network for images"},
       {"RNN", "a network for images"},
-      {"ReduceMax", "MaxPool"},
       {"TopK", "its input, outside the network"},
       {"ArgMax", "its input: logits"},
   };
@@ -585,6 +584,12 @@ void NodeReader::set(Item item, std::size_t output) {
   if (output >= outputs()) return;
   const std::string& name = node_.output(static_cast<int>(output));
   if (!name.empty()) reader_.items_[name] = std::move(item);
+}
+
+void NodeReader::set_weights(HostTensor weights) {
+  const auto made = std::make_shared<const HostTensor>(std::move(weights));
+  reader_.weights_.insert(made);
+  set(Item(made));
 }
 
 std::string NodeReader::default_name() const {

@@ -174,6 +174,10 @@ class NodeReader {
   Value linear(Value x, double alpha, double beta);  // alpha x + beta
   Value function(Activation::Function function, Value x, float alpha = 0, float beta = 0);
   Value combine(Arithmetic::Operator op, Value a, Value b);
+  // Values {batch, channels, length} as images of one row; others unchanged. And back, if the operator's input was
+  // such.
+  Value as_images(Value x);
+  Value from_images(Value images, std::size_t input);
   // alpha x + beta of each channel of the images, by their normalization.
   Value normalized(Value images, const std::vector<float>& alpha, const std::vector<float>& beta);
   Value gather(Value x, std::size_t axis, const std::vector<std::size_t>& indices);
@@ -198,6 +202,7 @@ class NodeReader {
   void expect_not_batch(Value x, std::size_t axis) const;
 
   void set(Item item, std::size_t output = 0);
+  void set_weights(HostTensor weights);  // a constant that is trained in layers
   void set(Value value, std::size_t output = 0) { set(Item(Computed{value}), output); }
 
  private:
@@ -221,11 +226,20 @@ bool is_per_channel(const Shape& operand, const Shape& values);
 // Reads a node: sets the items of its outputs. Throws Error with a text that follows the node's name.
 using ReadNode = void (*)(NodeReader& node);
 
+// Whether the node compares random numbers with a number: then its output is set, a random mask.
+bool compares_random_numbers(NodeReader& node, bool less);
+
 // Operators by name. Each file adds its own.
 using ReadNodes = std::map<std::string_view, ReadNode>;
 void add_convolutions(ReadNodes& all);
 void add_products(ReadNodes& all);
 void add_elementwise(ReadNodes& all);
+void add_comparisons(ReadNodes& all);
+void add_attention(ReadNodes& all);
+void add_scans(ReadNodes& all);
+void add_resizes(ReadNodes& all);
+void add_patches(ReadNodes& all);
+void add_quantized(ReadNodes& all);
 void add_norms(ReadNodes& all);
 void add_pools(ReadNodes& all);
 void add_shaping(ReadNodes& all);

@@ -28,9 +28,20 @@ void expect_images(const Shape& images, const Shape& weights) {
     if (shape.size() != 4) fail("its input of {} is not supported: use two-dimensional images", to_string(shape));
 }
 
+void expect_windows(const Attributes& attributes, std::size_t dimensions) {
+  const auto expect = [&](const char* name, std::size_t each) {
+    const std::size_t values = attributes.wholes(name).size();
+    if (values != 0 && values != each * dimensions)
+      fail("its {} are for {} dimensions, but its input has {}", name, values / each, dimensions);
+  };
+  for (const char* name : {"kernel_shape", "strides", "dilations", "output_padding"}) expect(name, 1);
+  expect("pads", 2);
+}
+
 Extent extent(const Attributes& attributes, const char* name, std::int64_t least) {
   const auto values = attributes.wholes(name);
   if (values.empty()) return 1;
+  if (values.size() == 1) return {static_cast<std::size_t>(least), checked_extent(values[0], name, least)};
   if (values.size() != 2) fail("its {} are for {} dimensions, but images have 2", name, values.size());
   return {checked_extent(values[0], name, least), checked_extent(values[1], name, least)};
 }
@@ -47,6 +58,7 @@ Border border(const Attributes& attributes, const Shape& images, const Extent& k
   }
   const auto pads = attributes.wholes("pads");
   if (automatic == "VALID" || pads.empty()) return 0;
+  if (pads.size() == 2) return {0, checked_extent(pads[0], "pads", 0), 0, checked_extent(pads[1], "pads", 0)};
   if (pads.size() != 4) fail("its pads are for {} sides, but images have 4", pads.size());
   std::size_t sides[4];
   for (std::size_t i = 0; i < 4; ++i) sides[i] = checked_extent(pads[i], "pads", 0);

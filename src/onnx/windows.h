@@ -13,7 +13,10 @@ std::size_t checked_extent(std::int64_t value, const char* attribute, std::int64
 // Throws Error unless both are {., ., height, width}.
 void expect_images(const Shape& images, const Shape& weights);
 
-// An attribute for rows and columns; 1 if it is missing.
+// Throws Error unless the attributes of windows are for this number of dimensions, or missing.
+void expect_windows(const Attributes& attributes, std::size_t dimensions);
+
+// An attribute for rows and columns, or for the columns of images of one row; 1 if it is missing.
 Extent extent(const Attributes& attributes, const char* name, std::int64_t least = 1);
 
 // The padding by the attributes pads and auto_pad.

@@ -1,0 +1,20 @@
+#pragma once
+
+#include <map>
+#include <string_view>
+#include <vector>
+
+#include "src/onnx/attributes.h"
+#include "src/onnx/tensor.h"
+
+// The table of evaluate() (fold.h): how operators of constants are computed. A missing input is null.
+namespace annulus {
+
+using FoldInputs = std::vector<const HostTensor*>;
+using FoldRule = HostTensor (*)(const Attributes& attributes, const FoldInputs& inputs);
+using FoldRules = std::map<std::string_view, FoldRule>;
+
+// Sums and extrema along dimensions, triangles of matrices, elements at places, and quantized values.
+void add_scan_rules(FoldRules& rules);
+
+}  // namespace annulus
