@@ -1,4 +1,4 @@
-"""Networks for scripts/onnx-models: torchvision's and timm's classifiers with random weights, and some of our own."""
+"""Networks for scripts/onnx-models: the classifiers of several collections with random weights, and some of our own."""
 import timm
 import torch
 import torchvision
@@ -8,6 +8,33 @@ from torch.nn import functional
 OWN, TIMM = {}, (
     "coatnet_nano_rw_224", "dla34", "edgenext_xx_small", "gernet_s", "ghostnet_100", "mixer_s32_224", "mobilevit_xxs",
     "poolformer_s12", "repvgg_a0", "resnest14d", "tf_efficientnetv2_b0", "vit_tiny_patch16_224")
+# Small networks of nearly all of timm's modules, at the size that timm gives them.
+FAMILIES = """
+    resnet18 resnet10t ecaresnet26t resnetblur18 seresnet18 mobilenetv3_small_050 mobilenetv2_035 mnasnet_small
+    mixnet_s lcnet_035 mobilenetv4_conv_small_035 efficientnet_b0 tf_efficientnetv2_b0 vit_tiny_patch16_224
+    deit_tiny_distilled_patch16_224 deit3_small_patch16_224 convnext_atto convnextv2_atto convnext_zepto_rms
+    regnetx_002 regnety_002 regnetz_005 ghostnet_050 ghostnetv2_100 ghostnetv3_050 mobileone_s0 repvgg_a0
+    gernet_s mobilevit_xxs mobilevitv2_050 poolformer_s12 poolformerv2_s12 caformer_s18 convformer_s18
+    mixer_s32_224 resmlp_12_224 gmlp_ti16_224 edgenext_xx_small hiera_tiny_224 hieradet_small
+    swin_tiny_patch4_window7_224 swinv2_tiny_window8_256 swinv2_cr_tiny_224 maxvit_pico_rw_256
+    coatnet_pico_rw_224 coatnext_nano_rw_224 levit_128s levit_conv_128s pit_ti_224 pvt_v2_b0 pvt_v2_b2_li
+    xcit_nano_12_p16_224 eva02_tiny_patch14_224 vit_tiny_patch16_dinov3_qkvb vit_relpos_small_patch16_224
+    vit_tiny_r_s16_p8_224 vit_base_patch16_siglip_gap_224 cait_xxs24_224 coat_tiny coat_lite_tiny convit_tiny
+    crossvit_tiny_240 tnt_s_patch16_224 twins_svt_small twins_pcpvt_small visformer_tiny volo_d1_224 nest_tiny
+    mvitv2_tiny gcvit_xxtiny davit_tiny focalnet_tiny_srf efficientformer_l1 efficientformerv2_s0
+    efficientvit_b0 efficientvit_m0 efficientvim_m1 fastvit_t8 fasternet_t0 starnet_s050 swiftformer_xs shvit_s1
+    repvit_m1 repghostnet_050 tiny_vit_5m_224 vitamin_small_224 mambaout_femto inception_next_atto iformer_t
+    lowformer_b0 cpubone_nano csatv2 cspnext_tiny cs3darknet_s darknet17 cspresnext50 convmixer_768_32
+    densenet121 dla34 dpn48b eca_botnext26ts_256 eca_halonext26ts lambda_resnet26t resnext26ts hardcorenas_a
+    hgnetv2_b0 hgnet_tiny hrnet_w18_small inception_v3 inception_v4 inception_resnet_v2 lcnetv2_small
+    nextvit_small nf_regnet_b0 eca_nfnet_l0 nf_resnet26 rdnet_tiny res2net50_48w_2s resnest14d resnetv2_18
+    resnetv2_50x1_bit rexnet_100 selecsls42 legacy_seresnet18 skresnet18 tresnet_m ese_vovnet19b_slim xception41
+    legacy_xception vgg11 beit_base_patch16_224 sequencer2d_s naflexvit_base_patch16_gap mobilenetv5_base
+    nasnetalarge pnasnet5large
+""".split()
+# Networks whose attention PyTorch's newer exporter cannot export as one operation.
+UNFUSED = ("huggingface/beit", "huggingface/data2vec-vision", "huggingface/swin", "timm/hiera_tiny_224",
+           "timm/maxvit_pico_rw_256", "timm/nest_tiny", "timm/twins_svt_small", "timm/vit_relpos_small_patch16_224")
 TOO_LARGE = ("vit_h_14", "regnet_y_128gf")  # over 600 million parameters: over 20 GB in float64, with momenta
 
 
@@ -122,10 +149,86 @@ class SqueezedTransformer(nn.Module):
         return self.head(x.mean(1))
 
 
+_PLAIN = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64, "image_size": 64,
+          "patch_size": 16}
+_STAGES = {"image_size": 64, "patch_size": 4, "embed_dim": 16, "depths": [2, 2], "num_heads": [2, 4], "window_size": 4}
+_PYRAMID = {"num_encoder_blocks": 4, "depths": [1, 1, 1, 1], "sr_ratios": [8, 4, 2, 1], "hidden_sizes": [16, 32, 48, 64],
+            "num_attention_heads": [1, 2, 3, 4], "mlp_ratios": [2, 2, 2, 2]}
+_CONVOLUTIONS = {"embedding_size": 16, "hidden_sizes": [16, 32, 64], "depths": [1, 2, 1]}
+# Options of the configurations of transformers' image classifiers, by their model types.
+HUGGING_FACE = {
+    "beit": {**_PLAIN, "use_relative_position_bias": True},
+    "bit": {"embedding_size": 32, "hidden_sizes": [128, 256], "depths": [1, 2]},
+    "clip": {"vision_config": _PLAIN, "text_config": {"hidden_size": 32, "num_hidden_layers": 1}},
+    "convnext": {"hidden_sizes": [16, 32, 48, 64], "depths": [1, 1, 2, 1], "image_size": 64},
+    "convnextv2": {"hidden_sizes": [16, 32, 48, 64], "depths": [1, 1, 2, 1], "image_size": 64},
+    "cvt": {"embed_dim": [16, 32, 48], "num_heads": [1, 2, 3], "depth": [1, 2, 3], "drop_path_rate": [0.0, 0.0, 0.0]},
+    "data2vec-vision": {**_PLAIN, "use_relative_position_bias": True},
+    "deit": _PLAIN,
+    "dinov2": {**_PLAIN, "mlp_ratio": 2},
+    "dinov2_with_registers": {**_PLAIN, "mlp_ratio": 2},
+    "donut-swin": _STAGES,
+    "efficientnet": {"width_coefficient": 0.5, "depth_coefficient": 0.5, "image_size": 64, "hidden_dim": 640},
+    "focalnet": {"image_size": 64, "embed_dim": 16, "depths": [1, 2], "focal_levels": [2, 2], "focal_windows": [3, 3],
+                 "hidden_sizes": [16, 32]},
+    "hgnet_v2": {"stem_channels": [3, 8, 16], "embedding_size": 16, "hidden_sizes": [16, 32, 64, 128], "depths": [1] * 4,
+                 "stage_in_channels": [16, 16, 32, 64], "stage_mid_channels": [8, 16, 16, 32],
+                 "stage_out_channels": [16, 32, 64, 128], "stage_num_blocks": [1] * 4},
+    "hiera": {"image_size": [64, 64], "embed_dim": 16, "depths": [1, 1, 2], "num_heads": [1, 2, 4],
+              "masked_unit_size": [4, 4], "num_query_pool": 2},
+    "ijepa": _PLAIN,
+    "levit": {"image_size": 64, "hidden_sizes": [16, 32, 48], "num_attention_heads": [1, 2, 3], "depths": [1, 1, 1],
+              "key_dim": [8, 8, 8]},
+    "metaclip_2": {"vision_config": _PLAIN, "text_config": {"hidden_size": 32, "num_hidden_layers": 1}},
+    "mobilenet_v1": {"depth_multiplier": 0.25, "image_size": 64},
+    "mobilenet_v2": {"depth_multiplier": 0.35, "image_size": 64},
+    "mobilevit": {"image_size": 64, "hidden_sizes": [16, 24, 32], "neck_hidden_sizes": [8, 8, 16, 24, 32, 48, 64]},
+    "mobilevitv2": {"image_size": 64, "width_multiplier": 0.25},
+    "poolformer": {"hidden_sizes": [16, 32, 48, 64], "depths": [1, 1, 1, 1]},
+    "pp_lcnet": {"scale": 0.25, "class_expand": 64},
+    "pvt": {**_PYRAMID, "image_size": 64},
+    "pvt_v2": {**_PYRAMID, "image_size": 64},
+    "regnet": {**_CONVOLUTIONS, "groups_width": 8, "hidden_sizes": [16, 32, 64, 96], "depths": [1, 1, 2, 1]},
+    "resnet": {**_CONVOLUTIONS, "layer_type": "basic"},
+    "segformer": _PYRAMID,
+    "siglip": {"vision_config": _PLAIN, "text_config": {"hidden_size": 32, "num_hidden_layers": 1}},
+    "swiftformer": {"image_size": 64, "embed_dims": [16, 16, 32, 32], "depths": [1, 1, 1, 1]},
+    "swin": _STAGES,
+    "swinv2": _STAGES,
+    "textnet": {},
+    "timm_wrapper": {"architecture": "resnet18"},
+    "vit": _PLAIN,
+    "vit_msn": _PLAIN,
+}
+
+
+class Logits(nn.Module):
+    """A model of transformers, without the other fields of its output."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, x):
+        return self.model(x)[0]
+
+
+def hugging_face(kind, classes):
+    import transformers
+    options = {key: value.copy() if isinstance(value, dict) else value for key, value in HUGGING_FACE[kind].items()}
+    config = transformers.AutoConfig.for_model(kind, num_labels=classes, **options)
+    if f"huggingface/{kind}" in UNFUSED:
+        config._attn_implementation = "eager"
+    known = transformers.MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING[type(config)]
+    return Logits((known[0] if isinstance(known, tuple) else known)(config))
+
+
 def names(collection):
     if collection == "torchvision":
         return [name for name in torchvision.models.list_models(module=torchvision.models) if name not in TOO_LARGE]
-    return [f"{collection}/{name}" for name in (TIMM if collection == "timm" else OWN)]
+    if collection == "families":
+        return [f"timm/{name}" for name in FAMILIES]
+    return [f"{collection}/{name}" for name in {"timm": TIMM, "huggingface": HUGGING_FACE, "own": OWN}[collection]]
 
 
 def sizes(name):
@@ -136,7 +239,9 @@ def sizes(name):
         return 224, 2  # the older exporter has no adaptive pooling to more pixels than there are
     if name == "inception_v3":
         return 107, 16
-    if name.startswith(("convnext", "own/", "squeezenet", "swin", "vit_")):
+    if name.startswith("timm/") and name.removeprefix("timm/") not in TIMM:
+        return timm.get_pretrained_cfg(name.removeprefix("timm/")).input_size[-1], 2
+    if name.startswith(("convnext", "huggingface/", "own/", "squeezenet", "swin", "vit_")):
         return 64, 4
     return 34, 16  # sides of 17, 9, 5, 3, and 2 pixels
 
@@ -144,7 +249,10 @@ def sizes(name):
 def create(name, classes):
     if name.startswith("own/"):
         return OWN[name.removeprefix("own/")](classes)
+    if name.startswith("huggingface/"):
+        return hugging_face(name.removeprefix("huggingface/"), classes)
     if name.startswith("timm/"):
+        timm.layers.set_fused_attn(name not in UNFUSED)
         return timm.create_model(name.removeprefix("timm/"), num_classes=classes)
     options = {"image_size": sizes(name)[0]} if name.startswith("vit_") else {}
     if name in ("googlenet", "inception_v3"):
@@ -173,7 +281,7 @@ def build(name, classes):
             nn.init.normal_(module.weight, std=0.02)
         if isinstance(module, (nn.Dropout, torchvision.ops.StochasticDepth)):
             module.p = 0.0
-        for probability in ("dropout", "attention_dropout", "drop_rate"):
+        for probability in ("dropout", "attention_dropout", "drop_prob", "drop_rate"):
             if isinstance(getattr(module, probability, None), float):
                 setattr(module, probability, 0.0)
     return model
