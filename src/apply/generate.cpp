@@ -24,9 +24,9 @@ namespace annulus {
 namespace {
 
 // A text of which the network has read all tokens.
-class Reader {
+class TextReader {
  public:
-  Reader(const TrainedNetwork& trained, Device& device)
+  TextReader(const TrainedNetwork& trained, Device& device)
       : positions_(positions_of(trained.graph)),
         model_(device, decoding_graph(trained.graph, positions_), Mode::inference, 1) {
     restore_parameters(trained.file, model_, trained.averaged);
@@ -119,7 +119,7 @@ void generate(const World& world, const GenerateOptions& options) {
     fail("{}: its data had no tokenizer, so its tokens have no text", trained.file.path().string());
   const Tokenizer tokenizer = Tokenizer::parse(trained.checkpoint().data.tokenizer);
   const auto device = open_device(world, options.device);
-  Reader reader(trained, *device);
+  TextReader reader(trained, *device);
 
   // Texts begin after the end of another one.
   std::vector<std::int32_t> prompt{tokenizer.end_of_text()};

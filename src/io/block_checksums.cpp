@@ -23,7 +23,7 @@ struct Footer {
   std::uint64_t hash;  // of the ranges and the numbers above
   std::array<char, 16> mark;
 };
-constexpr std::array<char, 16> kMark{
+constexpr std::array<char, 16> kTrailerMark{
     "\x89"
     "annulus xxh3\r\n"};
 
@@ -65,7 +65,7 @@ std::optional<BlockChecksums> BlockChecksums::find(const FileDescriptor& descrip
   Footer footer;
   if (size < sizeof footer) return {};
   read_at(descriptor, file, size - sizeof footer, bytes_of(std::span(&footer, 1)));
-  if (footer.mark != kMark) return {};
+  if (footer.mark != kTrailerMark) return {};
   const auto damaged = [&] {
     fail("{}: damaged: its checksums are; restore it from a copy, or import again", file.string());
   };
@@ -139,7 +139,7 @@ void write_checksums(const std::filesystem::path& file, std::uint64_t bytes, con
 
 void end_checksums(const std::filesystem::path& file, std::uint64_t bytes, std::vector<ByteRange> elements) {
   std::ranges::sort(elements, {}, &ByteRange::begin);
-  Footer footer{bytes, kBlock, elements.size(), 0, kMark};
+  Footer footer{bytes, kBlock, elements.size(), 0, kTrailerMark};
   footer.hash = hash_of(footer, elements);
   const FileDescriptor to = open_to_write(file);
   const std::uint64_t end = bytes + blocks_of(bytes) * sizeof(std::uint64_t);

@@ -50,7 +50,7 @@ struct Variable {
   int value;
 };
 
-std::optional<int> number(const char* variable) {
+std::optional<int> whole_number(const char* variable) {
   const char* text = std::getenv(variable);
   if (text == nullptr || *text == '\0') return std::nullopt;
   char* end = nullptr;
@@ -60,7 +60,7 @@ std::optional<int> number(const char* variable) {
 
 std::optional<Variable> first_of(const std::vector<const char*>& variables) {
   for (const char* name : variables)
-    if (const auto value = number(name)) return Variable{name, *value};
+    if (const auto value = whole_number(name)) return Variable{name, *value};
   return std::nullopt;
 }
 
@@ -87,7 +87,7 @@ std::optional<ForeignLaunch> launched_by(const Launcher& launcher) {
 
 // Programs that PBS's pbsdsh starts have a task number above 1, the job's script has 1. PBS_NP is the job's.
 std::optional<ForeignLaunch> launched_by_pbsdsh() {
-  const auto task = number("PBS_TASKNUM");
+  const auto task = whole_number("PBS_TASKNUM");
   if (!task || *task < 2) return std::nullopt;
   return describe({"pbsdsh", {}, {}}, 0, std::nullopt, "PBS_TASKNUM");
 }
@@ -100,15 +100,16 @@ const std::optional<ForeignLaunch>& foreign_launch() {
 }
 
 std::optional<ForeignLaunch> find_foreign_launch() {
-  if (has_pmix_server() && number("OMPI_COMM_WORLD_SIZE") == 1) return std::nullopt;  // mpirun -np 1
+  if (has_pmix_server() && whole_number("OMPI_COMM_WORLD_SIZE") == 1) return std::nullopt;  // mpirun -np 1
   for (const Launcher& launcher : launchers())
     if (auto found = launched_by(launcher)) return found;
   return launched_by_pbsdsh();
 }
 
 std::string unused_tasks(int world_size) {
-  const int tasks = number("SLURM_NTASKS").value_or(1);
-  if (world_size > 1 || tasks < 2 || number("SLURM_STEP_NUM_TASKS") || number("OMPI_COMM_WORLD_SIZE")) return "";
+  const int tasks = whole_number("SLURM_NTASKS").value_or(1);
+  if (world_size > 1 || tasks < 2 || whole_number("SLURM_STEP_NUM_TASKS") || whole_number("OMPI_COMM_WORLD_SIZE"))
+    return "";
   return fmt::format(
       "a single rank, though Slurm's allocation has {} tasks (SLURM_NTASKS): srun --mpi=pmix, or mpirun "
       "-np {}, would start them all",
