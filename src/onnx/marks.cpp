@@ -39,7 +39,7 @@ std::map<std::string, Mark> marks(const onnx::GraphProto& graph) {
   std::map<std::string, Mark> all;
   for (const onnx::ValueInfoProto& value : graph.value_info())
     if (std::string kind = property(value, PropertyField::value, kKind); !kind.empty())
-      all[value.name()] = {std::move(kind), property(value, PropertyField::value, kPersistent) != "False"};
+      all.try_emplace(value.name(), Mark{kind, property(value, PropertyField::value, kPersistent) != "False"});
   for (const SignatureLine& line : signature(graph)) all.try_emplace(line.target, line.mark);
   return all;
 }
