@@ -13,7 +13,12 @@ bool is(const Operation& operation) {
   return std::holds_alternative<Kind>(operation);
 }
 
-// Whether a layer passes -inf of a mask on to a softmax: sums, choices, and layers that only move elements.
+// Whether a layer ignores -inf among its inputs: weights of 0, and no maxima.
+bool ignores_mask(const Operation& operation) {
+  return is<Softmax>(operation) || is<MaxPool>(operation);
+}
+
+// Whether a layer passes -inf of a mask on to one that ignores it: sums, choices, and layers that only move elements.
 bool passes_mask(const Operation& operation) {
   const auto* arithmetic = std::get_if<Arithmetic>(&operation);
   using enum Arithmetic::Operator;
@@ -22,7 +27,7 @@ bool passes_mask(const Operation& operation) {
          is<Gather>(operation) || is<Concat>(operation);
 }
 
-// For each layer, whether all that reads it, of the used layers, is a softmax in the end.
+// For each layer, whether all used layers that read it ignore -inf in the end.
 std::vector<bool> masks(const Draft& draft, const std::vector<bool>& used) {
   const auto& layers = draft.layers();
   std::vector<bool> masks(layers.size(), true), read(layers.size(), false);
@@ -30,7 +35,7 @@ std::vector<bool> masks(const Draft& draft, const std::vector<bool>& used) {
     if (!used[i]) continue;
     masks[i] = masks[i] && read[i];
     const auto* operation = std::get_if<Operation>(&layers[i].operation);
-    const bool good = operation != nullptr && (is<Softmax>(*operation) || (passes_mask(*operation) && masks[i]));
+    const bool good = operation != nullptr && (ignores_mask(*operation) || (passes_mask(*operation) && masks[i]));
     for (const Value input : layers[i].inputs) {
       if (!Graph::has_node(input)) continue;
       const std::size_t layer = input - Graph::output(0);

@@ -14,7 +14,7 @@ struct NotFinite {
 };
 
 // Finds the layers on which the logits depend and whose constants are NaN or infinite. Constants of -inf are allowed if
-// they are only added to what a softmax reads, as masks of attention are.
+// they are only added to what a softmax reads, as masks of attention are, or are padding of a max pool.
 std::vector<NotFinite> not_finite(const Draft& draft, Value logits);
 
 // "3 of its 16 values are NaN or infinite"; empty if all are finite, or -inf with `mask`.

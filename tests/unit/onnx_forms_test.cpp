@@ -244,12 +244,25 @@ TEST_CASE("Constants that are not finite are refused with their name and number"
     model.number("onnx::c", kInfinity).node("Relu", {"x"}, {"r"}).node("Mul", {"r", "onnx::c"}, {"s"});
     CHECK(model.node("Flatten", {"s"}, {"y"}).problems() == Names{"a constant of n_s: 1 of its 2 values is" + end});
   }
+  SECTION("of channels") {
+    Model(Wholes{-1, 2, 1, 1}).proto.Swap(&model.proto);
+    model.tensor<float>("onnx::d", {2, 1, 1}, {kNone, kNone});
+    model.node("Sub", {"x", "onnx::d"}, {"s"});
+    CHECK(model.node("Flatten", {"s"}, {"y"}).problems() ==
+          Names{"stored tensor onnx::d: 2 of its 2 values are" + end});
+  }
   SECTION("masks of a softmax are minus infinity") {
     model.tensor<float>("onnx::c", {2}, {-kInfinity, 0})
         .node("Relu", {"x"}, {"r"})
         .node("Add", {"r", "onnx::c"}, {"s"});
     model.node("Softmax", {"s"}, {"p"}, {{"axis", -1}}).node("Flatten", {"p"}, {"y"});
     CHECK(outputs(model.file(), {1, 2}) == Values{0, 1});
+  }
+  SECTION("padding of a max pool is minus infinity") {
+    model.tensor<std::int64_t>("pads", {8}, {0, 0, 0, 1, 0, 0, 0, 0}).number("least", -kInfinity);
+    model.node("Relu", {"x"}, {"r"}).node("Neg", {"r"}, {"s"}).node("Pad", {"s", "pads", "least"}, {"p"});
+    model.node("MaxPool", {"p"}, {"m"}, {{"kernel_shape", Wholes{1, 2}}}).node("Flatten", {"m"}, {"y"});
+    CHECK(outputs(model.file(), {1, 2}) == Values{-1, -1});
   }
 }
 
