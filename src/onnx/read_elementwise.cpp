@@ -197,7 +197,7 @@ void read_clip(NodeReader& n) {
 
 // The values that a function cannot make negative are kept from 0, where the logarithm's gradient is not finite.
 Value positive(NodeReader& n, Value x) {
-  using enum Function;
+  using enum Activation::Function;
   const auto* activation = n.draft().computed_by<Activation>(x);
   const bool zeros = activation != nullptr && (activation->function == absolute || activation->function == square ||
                                                activation->function == exponential || activation->function == sigmoid ||
