@@ -2,9 +2,9 @@
 
 namespace annulus {
 
-// Prepares stdin, stdout and stderr; to be called first. Replaces a closed one by /dev/null, because otherwise the next
-// file that is opened would get its number, and what is printed. From now on, writing to stdout never fails: the first
-// error is kept, so that a long run goes on, and is reported by status_after_output().
+// Prepares stdin, stdout and stderr; to be called first. Replaces a closed stream by /dev/null: otherwise the next file
+// to be opened would get the stream's descriptor and the program's output. From now on, writing to stdout never fails,
+// so that a long run goes on: status_after_output() reports the first error.
 void prepare_standard_streams();
 
 // Lets this process go on if the reader of stdout ends (train | head), instead of ending it with SIGPIPE.

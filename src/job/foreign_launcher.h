@@ -13,8 +13,8 @@ struct ForeignLaunch {
 };
 
 // Returns none unless the environment shows that this process is one of several. Variables that describe an allocation
-// of a batch system (SLURM_NTASKS, PBS_NP) do not show that. Only means what it says if MPI sees a world of one. The
-// first call decides: REQUIRES that it is before MPI_Init, which changes the environment.
+// of a batch system (SLURM_NTASKS, PBS_NP) do not show that. The result is valid only if MPI sees a world of one.
+// REQUIRES: the first call, whose result later calls return, is before MPI_Init, which changes the environment.
 const std::optional<ForeignLaunch>& foreign_launch();
 std::optional<ForeignLaunch> find_foreign_launch();  // in the current environment, for tests
 
