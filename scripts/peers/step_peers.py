@@ -1,6 +1,6 @@
 """Other frameworks' training steps, for bench-step: finds the fastest settings of each, and measures them on request.
 
-Each rank is a process with its own cores (torch_ddp.py, tensorflow_step.py, jax_step.py) that keeps its network ready
+Each rank is a process with its own cores (torch_ddp.py, tensorflow_step.py) that keeps its network ready
 between measurements, so that start-up and compilation are neither measured nor repeated.
 """
 import dataclasses
@@ -43,7 +43,6 @@ class Framework:
 FRAMEWORKS = {
     "torch": Framework("PyTorch", "torch_ddp.py", ("eager", "compiled"), ("channels last", "NCHW")),
     "tensorflow": Framework("TensorFlow", "tensorflow_step.py", ("graph", "XLA")),
-    "jax": Framework("JAX", "jax_step.py", ("jit",)),
 }
 
 

@@ -1,4 +1,4 @@
-"""Shared by the ranks of other frameworks (torch_ddp.py, tensorflow_step.py, jax_step.py, torch_training.py and others):
+"""Shared by the ranks of other frameworks (torch_ddp.py, tensorflow_step.py, torch_training.py and others):
 their options, and the protocol with step_peers.py, which starts them on their own cores.
 
   PROGRAM MODEL BATCH --settings TEXT [--ranks 2 --rank 0 --meet ADDRESS:PORT] [--threads 1]
