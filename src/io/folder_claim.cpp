@@ -35,19 +35,32 @@ bool make_folder(const fs::path& folder) {
   return made;
 }
 
-void expect_ours(const fs::path& folder, const std::string& advice) {
-  if (is_marked(folder)) return;
+bool has_foreign_files(const fs::path& folder) {
+  if (is_marked(folder)) return false;
   std::error_code error;
   const bool is_empty = fs::is_empty(folder, error);
+  if (error == std::errc::no_such_file_or_directory) return false;  // the process that held it has just removed it
   if (error) fail("{}: cannot read this folder: {}", folder.string(), error.message());
-  if (!is_empty) fail("{}: holds files that this program did not write; {}", folder.string(), advice);
+  return !is_empty;
 }
 
+// Looks again before it refuses: between two looks another process may have claimed the folder, or removed it.
+void expect_ours(const fs::path& folder, const std::string& advice) {
+  for (int looks = 0; has_foreign_files(folder); ++looks) {
+    if (looks == 3) fail("{}: holds files that this program did not write; {}", folder.string(), advice);
+    std::this_thread::sleep_for(kPause / 10);
+  }
+}
+
+// Creates the folder again if the process that held it has just removed it.
 FileDescriptor open_mark(const fs::path& folder) {
   const fs::path mark = folder / kMark;
-  FileDescriptor descriptor(::open(mark.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666));
-  if (!descriptor) fail_to_write(mark);
-  return descriptor;
+  while (true) {
+    FileDescriptor descriptor(::open(mark.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666));
+    if (descriptor) return descriptor;
+    if (errno != ENOENT) fail_to_write(mark);
+    make_folder(folder);
+  }
 }
 
 // `type`: F_WRLCK, or F_RDLCK to share it. Returns true as well if the file system has no locks.
@@ -73,9 +86,7 @@ FileDescriptor lock(const fs::path& folder, const std::string& advice) {
         fail("{}: another process of this program is writing to it ({}); wait for it to end, or {}", folder.string(),
              claimant(folder), advice);
       std::this_thread::sleep_for(kPause);
-    } else if (is_removed(descriptor)) {
-      make_folder(folder);
-    } else {
+    } else if (!is_removed(descriptor)) {
       return descriptor;
     }
   }
@@ -140,7 +151,12 @@ void FolderClaim::clear() const {
 }
 
 void FolderClaim::remove() const {
-  fs::remove_all(folder_);
+  clear();  // the mark goes last: another process that looks meanwhile never sees files without it
+  std::error_code error;
+  fs::remove_all(folder_, error);
+  // Another process may have put its mark there meanwhile: the folder is its own then.
+  if (error && error != std::errc::directory_not_empty)
+    fail("{}: cannot remove this folder: {}", folder_.string(), error.message());
 }
 
 }  // namespace annulus

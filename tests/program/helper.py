@@ -1,5 +1,6 @@
 """Runs the built program as a user does: from the command line, alone or under mpirun."""
 import concurrent.futures
+import contextlib
 import ctypes
 import json
 import os
@@ -123,6 +124,25 @@ def run_on_terminals(command, streams, environment=None):
 def children(number):
     """The processes that a process has started, such as mpirun its ranks."""
     return [int(child) for child in pathlib.Path(f"/proc/{number}/task/{number}/children").read_text().split()]
+
+
+def is_running(number):
+    try:
+        return pathlib.Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+def kill(process):
+    """Kills a started program with its ranks, which outlive mpirun for a moment, and returns when all have ended."""
+    ranks = children(process.pid)
+    os.killpg(process.pid, signal.SIGKILL)
+    for rank in ranks:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(rank, signal.SIGKILL)
+    finish(process)
+    while any(map(is_running, ranks)):
+        time.sleep(0.002)
 
 
 def images(count, seed, size=28, channels=1, classes=10):

@@ -532,7 +532,9 @@ class ImportImages(helper.ProgramTest):
         while not list(parts.glob(sign)):
             self.assertTrue(process.poll() is None and time.monotonic() < deadline, "no part appears")
             time.sleep(0.002)
-        os.killpg(process.pid, number) if number == signal.SIGKILL else process.send_signal(number)
+        if number == signal.SIGKILL:
+            return helper.kill(process)
+        process.send_signal(number)
         return helper.finish(process)
 
     def many_images(self):

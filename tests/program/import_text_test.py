@@ -229,8 +229,7 @@ class ImportText(helper.ProgramTest):
         while not list(parts.glob("train-*.json")):
             self.assertTrue(process.poll() is None and time.monotonic() < deadline, "no part appears")
             time.sleep(0.002)
-        os.killpg(process.pid, signal.SIGKILL)
-        helper.finish(process)
+        helper.kill(process)
         self.assertFalse(self.output.exists())
         result = helper.run(*arguments[:-1], "bytes")
         self.assertRegex(result.err, r"text\.h5\.parts: has an unfinished import with another tokenizer")

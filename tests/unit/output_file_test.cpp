@@ -2,9 +2,12 @@
 
 #include <sys/stat.h>
 
+#include <atomic>
 #include <catch2/catch.hpp>
+#include <mutex>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <thread>
 
 #include "kernels/base/error.h"
 #include "src/io/folder_claim.h"
@@ -144,6 +147,30 @@ TEST_CASE("a folder has one claim at a time, and the error names its process", "
   const FolderClaim second(folder / "run", false, "choose another");
   second.remove();
   CHECK_FALSE(std::filesystem::exists(folder / "run"));
+}
+
+TEST_CASE("a folder can be claimed while the process that held it removes it", "[output_file]") {
+  const TemporaryFolder folder;
+  std::atomic<int> claims = 0;
+  std::mutex mutex;
+  std::string failure;
+  const auto claim_often = [&] {
+    for (int time = 0; time < 200; ++time) try {
+        const FolderClaim claim(folder / "run", false, "choose another");
+        ++claims;
+        write_text(folder / "run/part", "x");
+        claim.remove();
+      } catch (const std::exception& error) {
+        const std::lock_guard lock(mutex);
+        failure = error.what();
+      }
+  };
+  {
+    std::vector<std::jthread> threads;
+    for (int number = 0; number < 3; ++number) threads.emplace_back(claim_often);
+  }
+  CHECK(failure == "");
+  CHECK(claims == 600);
 }
 
 TEST_CASE("a shared claim lasts until all that joined it have ended", "[output_file]") {
