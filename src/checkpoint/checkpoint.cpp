@@ -5,6 +5,7 @@
 #include <cmath>
 #include <span>
 
+#include "src/checkpoint/stored_score.h"
 #include "src/io/atomic_file.h"
 #include "src/io/file_io.h"
 #include "src/io/hash.h"
@@ -74,22 +75,16 @@ void require_known_format(const hdf5::Group& root, bool has_seal) {
 void write_run_state(hdf5::Group& root, const RunState& state) {
   for (const RunStateField& field : kRunStateFields)
     if (const auto value = field.get(state)) root.set_integer(field.name, *value);
+  if (state.score) write_stored_score(root, *state.score);
 }
 
 RunState read_run_state(const hdf5::Group& root) {
   if (root.has_attribute("loss_scale") != root.has_attribute("good_steps"))
     fail("{}: of the attributes 'loss_scale' and 'good_steps' one is missing", root.place());
-  for (const char* value :
-       {"correct", "top5", "loss_bits", "f1_bits", "mae_bits", "perplexity_bits", "bits_per_byte_bits"})
-    if (root.has_attribute(value) && !root.has_attribute("count"))
-      fail("{}: attribute '{}' without 'count'", root.place(), value);
-  constexpr std::array kMain{"correct", "f1_bits", "mae_bits"};
-  if (root.has_attribute("count") &&
-      std::ranges::none_of(kMain, [&](const char* one) { return root.has_attribute(one); }))
-    fail("{}: attribute 'count' without 'correct', 'f1_bits' or 'mae_bits'", root.place());
   RunState state;
   for (const RunStateField& field : kRunStateFields)
     if (field.required || root.has_attribute(field.name)) field.set(state, root.integer(field.name));
+  state.score = read_stored_score(root);
   return state;
 }
 

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <array>
-#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <optional>
@@ -16,7 +15,7 @@ namespace annulus {
 
 // What a run carries from step to step, and from a checkpoint to the run that resumes it; parameters and the
 // optimizer's states are separate. Equal on all ranks, but for the duration: rank 0 broadcasts it as bytes. To add a
-// number, add it here and to kRunStateFields, and use it.
+// number, add it here and to kRunStateFields, and use it. Checkpoints store the scores by themselves.
 struct RunState {
   std::uint64_t step = 0;                  // steps done
   Cursor cursor;                           // next training sample
@@ -36,7 +35,7 @@ struct RunState {
 };
 static_assert(std::is_trivially_copyable_v<RunState>, "it is broadcast as bytes");
 
-// A number of the state as checkpoints store it.
+// A number of the state as checkpoints store it: an integer.
 struct RunStateField {
   const char* name;
   bool required;
@@ -51,15 +50,10 @@ T& made(std::optional<T>& value) {
   return value ? *value : value.emplace();
 }
 
-// A checkpoint stores integers.
-inline std::optional<std::uint64_t> bits(const std::optional<double>& value) {
-  return value ? std::optional(std::bit_cast<std::uint64_t>(*value)) : std::nullopt;
-}
-
 }  // namespace run_state
 
 // clang-format off
-inline constexpr std::array<RunStateField, 24> kRunStateFields{{
+inline constexpr std::array<RunStateField, 16> kRunStateFields{{
     {"step", true, [](const RunState& s) { return std::optional(s.step); },
      [](RunState& s, std::uint64_t v) { s.step = v; }},
     {"epoch", true, [](const RunState& s) { return std::optional<std::uint64_t>(s.cursor.epoch); },
@@ -100,24 +94,6 @@ inline constexpr std::array<RunStateField, 24> kRunStateFields{{
      [](RunState& s, std::uint64_t v) { s.evaluations_since_best = v; }},
     {"rate_reductions", false, [](const RunState& s) { return std::optional(s.rate_reductions); },
      [](RunState& s, std::uint64_t v) { s.rate_reductions = v; }},
-    {"correct", false, [](const RunState& s) { return s.score ? s.score->correct : std::nullopt; },
-     [](RunState& s, std::uint64_t v) { run_state::made(s.score).correct = v; }},
-    {"count", false, [](const RunState& s) { return s.score ? std::optional(s.score->count) : std::nullopt; },
-     [](RunState& s, std::uint64_t v) { run_state::made(s.score).count = v; }},
-    {"top5", false, [](const RunState& s) { return s.score ? s.score->top5 : std::nullopt; },
-     [](RunState& s, std::uint64_t v) { run_state::made(s.score).top5 = v; }},
-    {"loss_bits", false, [](const RunState& s) { return run_state::bits(s.score ? s.score->loss : std::nullopt); },
-     [](RunState& s, std::uint64_t v) { run_state::made(s.score).loss = std::bit_cast<double>(v); }},
-    {"f1_bits", false, [](const RunState& s) { return run_state::bits(s.score ? s.score->f1 : std::nullopt); },
-     [](RunState& s, std::uint64_t v) { run_state::made(s.score).f1 = std::bit_cast<double>(v); }},
-    {"mae_bits", false, [](const RunState& s) { return run_state::bits(s.score ? s.score->mae : std::nullopt); },
-     [](RunState& s, std::uint64_t v) { run_state::made(s.score).mae = std::bit_cast<double>(v); }},
-    {"perplexity_bits", false,
-     [](const RunState& s) { return run_state::bits(s.score ? s.score->perplexity : std::nullopt); },
-     [](RunState& s, std::uint64_t v) { run_state::made(s.score).perplexity = std::bit_cast<double>(v); }},
-    {"bits_per_byte_bits", false,
-     [](const RunState& s) { return run_state::bits(s.score ? s.score->bits_per_byte : std::nullopt); },
-     [](RunState& s, std::uint64_t v) { run_state::made(s.score).bits_per_byte = std::bit_cast<double>(v); }},
 }};
 // clang-format on
 

@@ -399,10 +399,8 @@ void add_goal_options(CLI::App& command, TrainOptions& o) {
     }
   };
   command
-      .add_option_function<std::string>(
-          "--until", parse_until,
-          "Result of an evaluation that ends the run: accuracy=0.93, top5=0.99, f1=0.8, mae=0.5, "
-          "perplexity=20, bits_per_byte=1.2, loss=0.2")
+      .add_option_function<std::string>("--until", parse_until,
+                                        "Result of an evaluation that ends the run: " + example_goals())
       ->type_name("GOAL")
       ->default_str("none")
       ->group("Training");
@@ -418,9 +416,8 @@ void add_goal_options(CLI::App& command, TrainOptions& o) {
           [&o](const std::string& name) {
             o.best_by = name == "auto" ? std::nullopt : std::optional(parse_measure(name));
           },
-          "Value that makes an evaluation the best: accuracy, top5, f1 (several classes), mae (real numbers), "
-          "perplexity "
-          "or bits_per_byte (text), loss, or auto (accuracy, f1, mae or perplexity, by the labels)")
+          "Measure that makes an evaluation the best; auto: f1 (several classes), mae (real numbers), perplexity "
+          "(text), else accuracy")
       ->check(one_of(measures))
       ->default_str("auto")
       ->group("Evaluation");

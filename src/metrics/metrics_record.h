@@ -12,17 +12,13 @@
 
 namespace annulus {
 
-// The metrics of a run after one of its steps. To add a value, add a line here and its name in metrics_record.cpp.
+// The metrics of a run after one of its steps: every Measure, and the values below. To add one of these, add a line
+// here and its name in metrics_record.cpp.
 struct MetricsRecord {
-  enum Value {
+  enum Value : std::size_t {
     loss,
-    accuracy,
-    top5_accuracy,
-    f1,
-    mae,
-    perplexity,
-    bits_per_byte,
-    learning_rate,
+    other_measures,  // in order
+    learning_rate = kMeasures.size(),
     images_per_second,
     tokens_per_second,
     mfu,  // see Utilization
@@ -37,7 +33,7 @@ struct MetricsRecord {
     kValues = first_part_seconds + StepTimes::kParts
   };
   static std::string name(std::size_t value);
-  static Value value_of(Measure measure);
+  static std::size_t value_of(Measure measure);
 
   // "train": training steps; "validation", "test": an evaluation; "epoch": all its steps; "lost": the others
   // went on

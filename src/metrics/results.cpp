@@ -130,7 +130,7 @@ std::optional<double> RunResult::mfu() const {
 
 nlohmann::json to_json(const Score& score) {
   nlohmann::json json{{"count", score.count}};
-  if (score.correct) json["correct"] = *score.correct;
+  if (const auto& correct = score[Measure::accuracy]) json["correct"] = static_cast<std::uint64_t>(*correct);
   for (const Measure measure : kMeasures)
     if (const auto value = score.value(measure)) json[to_string(measure)] = *value;
   return json;

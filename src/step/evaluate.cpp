@@ -3,7 +3,6 @@
 #include <array>
 #include <cmath>
 #include <cstdint>
-#include <numbers>
 
 #include "kernels/base/error.h"
 #include "src/data/bad_samples.h"
@@ -50,28 +49,19 @@ LossSums sum_units(const World& world, std::vector<LossSums>& units) {
 
 // `sums`: with the number of images or, in shares, of windows of tokens as its targets.
 Score score_of(const LossSums& sums, const DatasetInfo& data, const std::optional<ClassCounts>& class_counts) {
-  // The losses of a window of tokens are means over its length.
-  const auto length = static_cast<double>(data.is_text() ? data.length : 1);
-  const auto count = static_cast<std::size_t>(std::llround(length * sums.targets));
-  Score score{.correct = {}, .count = count, .loss = length * sums.loss / static_cast<double>(count)};
-  for (const Measure measure : measures_of(data)) {
-    if (measure == Measure::perplexity) score.perplexity = std::exp(*score.loss);
-    if (measure == Measure::bits_per_byte)
-      score.bits_per_byte =
-          *score.loss / std::numbers::ln2 * static_cast<double>(data.tokens) / static_cast<double>(data.text_bytes);
-    if (measure == Measure::accuracy) score.correct = static_cast<std::uint64_t>(std::llround(length * sums.measure));
-    if (measure == Measure::top5) score.top5 = static_cast<std::uint64_t>(sums.among_largest);
-    if (measure == Measure::f1) score.f1 = class_counts->macro_f1();
-    if (measure == Measure::mae) score.mae = sums.measure / static_cast<double>(count);
-  }
+  const double length = static_cast<double>(data.is_text() ? data.length : 1);
+  const double count = std::round(length * sums.targets);
+  Score score{.count = static_cast<std::uint64_t>(count)};
+  const EvaluationSums all{sums, count, length, data, class_counts ? &*class_counts : nullptr};
+  for (const Measure measure : measures_of(data)) score[measure] = info(measure).of(all);
   return score;
 }
 
 }  // namespace
 
 std::string to_string(const Evaluation& e) {
-  std::string text =
-      fmt::format("{} {}  {} {}", e.split, to_string(Measure::loss, e.score.loss.value()), e.split, headline(e.score));
+  std::string text = fmt::format("{} {}  {} {}", e.split, to_string(Measure::loss, e.score[Measure::loss].value()),
+                                 e.split, headline(e.score));
   for (const Measure measure : further_measures(e.score))
     if (measure != Measure::loss) text += "  " + to_string(measure, e.score.value(measure).value());
   return text;

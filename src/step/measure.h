@@ -5,30 +5,50 @@
 #include <string_view>
 #include <vector>
 
+#include "models/model.h"
 #include "src/data/samples.h"
+#include "src/step/class_counts.h"
 
 namespace annulus {
 
-// A value of an evaluation by which checkpoints are compared and runs end. In the order in which they are reported: the
-// first one that was measured is the main one.
+// A value of an evaluation by which checkpoints are compared and runs end. To add a measure, add a line here and a row
+// to the table in measure.cpp; options, messages, metrics, results and checkpoints follow.
 enum class Measure {
+  accuracy,       // share of the images whose class is the likeliest or, with several classes, all of whose classes are
+                  // right; of text, share of the tokens that are the likeliest
+  top5,           // share of the images whose class is among the SoftmaxCrossEntropy::kTop likeliest
   f1,             // mean of the classes' F1 scores (macro F1), of those that images have or that are predicted
   mae,            // mean absolute error
   perplexity,     // of text: exp(loss)
   bits_per_byte,  // of text: the loss in bits, of all tokens, divided by the bytes that they stand for
-  accuracy,       // share of the images whose class is the likeliest or, with several classes, all of whose classes are
-                  // right; of text, share of the tokens that are the likeliest
-  top5,           // share of the images whose class is among the SoftmaxCrossEntropy::kTop likeliest
   loss,           // mean
 };
-inline constexpr std::array kMeasures{Measure::f1,       Measure::mae,  Measure::perplexity, Measure::bits_per_byte,
-                                      Measure::accuracy, Measure::top5, Measure::loss};
+inline constexpr std::array kMeasures{Measure::accuracy,   Measure::top5,          Measure::f1,  Measure::mae,
+                                      Measure::perplexity, Measure::bits_per_byte, Measure::loss};
+
+// Sums over the samples of an evaluation.
+struct EvaluationSums {
+  const LossSums& losses;
+  double count = 0;   // images or tokens
+  double length = 1;  // tokens of a sample of text, over which its losses are means
+  const DatasetInfo& data;
+  const ClassCounts* classes = nullptr;  // of images of several classes
+
+  double mean_loss() const { return length * losses.loss / count; }
+};
 
 struct MeasureInfo {
-  std::string_view name;   // in options and files
-  std::string_view title;  // in texts
-  bool is_share;           // of 1, written in percent
+  Measure measure;
+  std::string_view name;       // in options and files
+  std::string_view title;      // in texts
+  std::string_view column;     // in metrics files
+  std::string_view attribute;  // in checkpoints
+  std::string_view goal;       // an example for --until
+  bool is_share;               // of 1, written in percent
+  bool is_counted;             // samples are counted, and the value is their share
   bool less_is_better;
+  bool (*is_measured)(const DatasetInfo& data);
+  double (*of)(const EvaluationSums& sums);  // a number of samples if it is counted
 };
 const MeasureInfo& info(Measure measure);
 
@@ -39,6 +59,9 @@ std::string to_string(Measure measure);
 
 // "accuracy 91.65 %", "loss 0.2434".
 std::string to_string(Measure measure, double value);
+
+// "accuracy=0.93, top5=0.99, ... or loss=0.2".
+std::string example_goals();
 
 // What an evaluation of such data measures, in order.
 std::vector<Measure> measures_of(const DatasetInfo& data);

@@ -2,45 +2,27 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-
 namespace annulus {
 namespace {
 
 Measure main_measure(const Score& score) {
-  return *std::ranges::find_if(kMeasures, [&](Measure measure) { return score.value(measure).has_value(); });
+  for (const Measure measure : kMainMeasures)
+    if (score[measure]) return measure;
+  return Measure::loss;
 }
 
 }  // namespace
 
 std::optional<double> Score::value(Measure measure) const {
-  const auto share = [this](const std::optional<std::uint64_t>& images) {
-    return images ? std::optional(static_cast<double>(*images) / static_cast<double>(count)) : std::nullopt;
-  };
-  switch (measure) {
-    case Measure::f1:
-      return f1;
-    case Measure::mae:
-      return mae;
-    case Measure::perplexity:
-      return perplexity;
-    case Measure::bits_per_byte:
-      return bits_per_byte;
-    case Measure::accuracy:
-      return share(correct);
-    case Measure::top5:
-      return share(top5);
-    case Measure::loss:
-      break;
-  }
-  return loss;
+  const std::optional<double>& one = (*this)[measure];
+  return one && info(measure).is_counted ? std::optional(*one / static_cast<double>(count)) : one;
 }
 
 std::vector<Measure> further_measures(const Score& score) {
-  std::vector<Measure> found;
+  std::vector<Measure> measures;
   for (const Measure measure : kMeasures)
-    if (score.value(measure) && measure != main_measure(score)) found.push_back(measure);
-  return found;
+    if (score[measure] && measure != main_measure(score)) measures.push_back(measure);
+  return measures;
 }
 
 std::string headline(const Score& score) {
@@ -49,9 +31,9 @@ std::string headline(const Score& score) {
 }
 
 std::string details(const Score& score) {
-  std::string text = main_measure(score) == Measure::accuracy
-                         ? fmt::format("{} of {} images", *score.correct, score.count)
-                         : fmt::format("{} {}", score.count, score.perplexity ? "tokens" : "images");
+  const Measure main = main_measure(score);
+  std::string text = fmt::format("{} {}", score.count, score[Measure::perplexity] ? "tokens" : "images");
+  if (info(main).is_counted) text = fmt::format("{} of {}", static_cast<std::uint64_t>(*score[main]), text);
   for (const Measure measure : further_measures(score)) text += ", " + to_string(measure, *score.value(measure));
   return text;
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cmath>
 #include <cstdint>
 #include <optional>
@@ -12,15 +13,20 @@ namespace annulus {
 
 // Result of an evaluation. Values that it did not measure are empty, see measures_of().
 struct Score {
-  std::optional<std::uint64_t> correct;  // images or tokens, for Measure::accuracy
-  std::uint64_t count = 0;               // images or tokens
-  std::optional<std::uint64_t> top5{};   // images
-  std::optional<double> loss{};          // none in checkpoints of earlier versions of the program
-  std::optional<double> f1{}, mae{}, perplexity{}, bits_per_byte{};
+  std::uint64_t count = 0;  // images or tokens
+  // By Measure: a number of samples if it is counted, else the value. Checkpoints of earlier versions of the program
+  // have no loss.
+  std::array<std::optional<double>, kMeasures.size()> found{};
+
+  std::optional<double>& operator[](Measure measure) { return found[static_cast<std::size_t>(measure)]; }
+  const std::optional<double>& operator[](Measure measure) const { return found[static_cast<std::size_t>(measure)]; }
 
   std::optional<double> value(Measure measure) const;
   bool operator==(const Score&) const = default;
 };
+
+// The first of these that was measured is an evaluation's main measure; else the loss is.
+inline constexpr std::array kMainMeasures{Measure::f1, Measure::mae, Measure::perplexity, Measure::accuracy};
 
 // What was measured besides the main measure.
 std::vector<Measure> further_measures(const Score& score);

@@ -18,10 +18,7 @@ Goal parse_goal(const std::string& text) {
   double value = 0;
   const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), value);
   if (middle == text.size() || error != std::errc{} || end != number.data() + number.size() || !(value > 0))
-    fail(
-        "'{}' is not a goal: give accuracy=0.93, top5=0.99, f1=0.8, mae=0.5, perplexity=20, bits_per_byte=1.2 or "
-        "loss=0.2",
-        text);
+    fail("'{}' is not a goal: give {}", text, example_goals());
   const Goal goal{parse_measure(name), value};
   if (info(goal.measure).is_share && value > 1) fail("'{}': {} is a share of all images, up to 1", text, name);
   return goal;

@@ -9,6 +9,7 @@
 #include "src/io/hdf5.h"
 #include "tests/unit/error_text.h"
 #include "tests/unit/file_size_limit.h"
+#include "tests/unit/score_of.h"
 #include "tests/unit/temporary_folder.h"
 
 namespace annulus {
@@ -23,7 +24,7 @@ Checkpoint after_steps(std::uint64_t step, int correct = -1) {
   checkpoint.model = "lenet";
   checkpoint.run.step = step;
   checkpoint.parameters = {{"weight", {2}, {static_cast<float>(step), 1}, {{0, 0}}}};
-  if (correct >= 0) checkpoint.run.score = {static_cast<std::uint64_t>(correct), 100};
+  if (correct >= 0) checkpoint.run.score = test::score_of(100, {{Measure::accuracy, correct}});
   return checkpoint;
 }
 

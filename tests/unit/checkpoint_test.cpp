@@ -14,6 +14,7 @@
 #include "src/io/hdf5.h"
 #include "tests/unit/error_text.h"
 #include "tests/unit/file_size_limit.h"
+#include "tests/unit/score_of.h"
 #include "tests/unit/temporary_folder.h"
 
 namespace annulus {
@@ -37,6 +38,8 @@ Checkpoint example() {
   checkpoint.seed = 0xfedcba9876543210;
   std::uint64_t number = 1;
   for (const RunStateField& field : kRunStateFields) field.set(checkpoint.run, number++);
+  checkpoint.run.score.emplace().count = number++;
+  for (const Measure measure : kMeasures) (*checkpoint.run.score)[measure] = static_cast<double>(number++);
   checkpoint.order = "5000 images, --shuffle global";
   checkpoint.image = {24, 32};
   checkpoint.data = {.height = 28,
@@ -69,6 +72,7 @@ void check_equal(const Checkpoint& one, const Checkpoint& other) {
     INFO(field.name);
     CHECK(field.get(one.run) == field.get(other.run));
   }
+  CHECK(one.run.score == other.run.score);
   CHECK(one.order == other.order);
   CHECK(one.image == other.image);
   CHECK(one.data.height == other.data.height);
@@ -239,19 +243,19 @@ TEST_CASE("corruption of any byte of a checkpoint is detected", "[checkpoint]") 
 TEST_CASE("the score can be read alone", "[checkpoint]") {
   const test::TemporaryFolder folder;
   Checkpoint checkpoint = example();
-  checkpoint.run.score = {.correct = 90, .count = 100};
+  checkpoint.run.score = test::score_of(100, {{Measure::accuracy, 90}});
   write_checkpoint(folder / "with.h5", checkpoint);
   checkpoint.run.score.reset();
   write_checkpoint(folder / "without.h5", checkpoint);
   test::write_text(folder / "damaged.h5", "damaged");
-  CHECK(read_score(folder / "with.h5") == Score{90, 100});
+  CHECK(read_score(folder / "with.h5") == test::score_of(100, {{Measure::accuracy, 90}}));
   CHECK_FALSE(read_score(folder / "without.h5"));
-  checkpoint.run.score = {.correct = {}, .count = 100, .loss = 0.25, .mae = 1.5};
+  checkpoint.run.score = test::score_of(100, {{Measure::loss, 0.25}, {Measure::mae, 1.5}});
   write_checkpoint(folder / "values.h5", checkpoint);
   CHECK(read_score(folder / "values.h5") == checkpoint.run.score);
-  checkpoint.run.score = {.correct = {}, .count = 100, .loss = 0.25};
+  checkpoint.run.score = test::score_of(100, {{Measure::loss, 0.25}});
   write_checkpoint(folder / "nothing.h5", checkpoint);
-  CHECK_THAT(error_of_reading(folder / "nothing.h5"), Contains("'count' without 'correct'"));
+  CHECK_THAT(error_of_reading(folder / "nothing.h5"), Contains("'count' without the number of 'correct'"));
   CHECK_FALSE(read_score(folder / "damaged.h5"));
   CHECK_FALSE(read_score(folder / "none.h5"));
 }

@@ -12,6 +12,7 @@
 #include "src/step/class_counts.h"
 #include "src/step/evaluate.h"
 #include "tests/unit/error_text.h"
+#include "tests/unit/score_of.h"
 #include "tests/unit/small_network.h"
 #include "tests/unit/temporary_folder.h"
 #include "tests/unit/test_device.h"
@@ -217,14 +218,14 @@ TEST_CASE("precision, recall and F1 of images of several classes") {
 }
 
 TEST_CASE("evaluations in words") {
-  const Score classes{.correct = 90, .count = 120, .top5 = 114, .loss = 0.25};
+  const Score classes = test::score_of(120, {{Measure::accuracy, 90}, {Measure::top5, 114}, {Measure::loss, 0.25}});
   CHECK(headline(classes) == "accuracy 75.00 %");
   CHECK(details(classes) == "90 of 120 images, top-5 95.00 %, loss 0.2500");
   CHECK(to_string(Evaluation{"test", classes}) == "test loss 0.2500  test accuracy 75.00 %  top-5 95.00 %");
-  const Score several{.correct = 90, .count = 120, .loss = 0.25, .f1 = 0.5};
+  const Score several = test::score_of(120, {{Measure::accuracy, 90}, {Measure::loss, 0.25}, {Measure::f1, 0.5}});
   CHECK(headline(several) == "F1 50.00 %");
   CHECK(details(several) == "120 images, accuracy 75.00 %, loss 0.2500");
-  const Score values{.correct = {}, .count = 120, .loss = 0.25, .mae = 1.5};
+  const Score values = test::score_of(120, {{Measure::loss, 0.25}, {Measure::mae, 1.5}});
   CHECK(to_string(Evaluation{"test", values}) == "test loss 0.2500  test MAE 1.5000");
   CHECK(is_better(Measure::mae, 1, 2));
   CHECK(is_better(Measure::f1, 2, 1));
