@@ -46,6 +46,14 @@ class Install(unittest.TestCase):
         self.assertEqual((models.returncode, models.stderr), (0, ""))
         self.assertIn("resnet50", models.stdout)
 
+    def test_the_manual_page_has_all_options_of_all_commands(self):
+        page = (self.prefix / "share/man/man1/annulus.1").read_text().replace(r"\-", "-")
+        for command in ("train", "checkpoint average", "bench step", "predict-scaling"):
+            with self.subTest(command):
+                shown = self.run_installed("bin/annulus", *command.split(), "--help").stdout
+                self.assertIn(f".SH {command.upper()}\n.nf\n{shown.strip()}\n.fi\n", page)
+        self.assertEqual(page.count(".SH CONTROL EXCLUDE"), 1)
+
     def test_it_finds_its_module(self):
         """With a driver that has nothing in it, which is enough to look for the module."""
         subprocess.run(["g++", "-shared", "-o", self.folder / "libcuda.so.1", "-x", "c++", "/dev/null"], check=True)
