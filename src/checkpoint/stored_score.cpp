@@ -20,8 +20,8 @@ void write_stored_score(hdf5::Group& root, const Score& score) {
   root.set_integer("count", score.count);
   for (const Measure measure : kMeasures)
     if (const auto& value = score[measure])
-      root.set_integer(attribute_of(measure), info(measure).is_counted ? static_cast<std::uint64_t>(*value)
-                                                                       : std::bit_cast<std::uint64_t>(*value));
+      root.set_integer(attribute_of(measure), info(measure).is_counted() ? static_cast<std::uint64_t>(*value)
+                                                                         : std::bit_cast<std::uint64_t>(*value));
 }
 
 std::optional<Score> read_stored_score(const hdf5::Group& root) {
@@ -31,7 +31,7 @@ std::optional<Score> read_stored_score(const hdf5::Group& root) {
     if (!root.has_attribute(attribute)) continue;
     if (!root.has_attribute("count")) fail("{}: attribute '{}' without 'count'", root.place(), attribute);
     const std::uint64_t value = root.integer(attribute);
-    score[measure] = info(measure).is_counted ? static_cast<double>(value) : std::bit_cast<double>(value);
+    score[measure] = info(measure).is_counted() ? static_cast<double>(value) : std::bit_cast<double>(value);
   }
   if (!root.has_attribute("count")) return {};
   score.count = root.integer("count");

@@ -12,14 +12,16 @@ void ClassCounts::add(std::span<const float> logits, std::span<const float> targ
   }
 }
 
-double ClassCounts::macro_f1() const {
+double ClassCounts::mean_of(std::optional<double> (ClassResult::*value)() const) const {
   double sum = 0;
   std::size_t used = 0;
-  for (std::size_t label = 0; label < classes(); ++label)
-    if (const auto f1 = result(label).f1()) {
-      sum += *f1;
+  for (std::size_t label = 0; label < classes(); ++label) {
+    const ClassResult counted = result(label);
+    if (const auto found = (counted.*value)()) {
+      sum += *found;
       ++used;
     }
+  }
   return used > 0 ? sum / static_cast<double>(used) : 0;
 }
 

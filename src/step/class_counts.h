@@ -35,7 +35,8 @@ class ClassCounts {
   ClassResult result(std::size_t label) const {
     return {counts_[3 * label], counts_[3 * label + 1], counts_[3 * label + 2]};
   }
-  double macro_f1() const;  // the mean of the classes' F1, of those that images have or that are predicted; else 0
+  // The mean over the classes that have the value; else 0.
+  double mean_of(std::optional<double> (ClassResult::*value)() const) const;
 
  private:
   std::vector<std::int64_t> counts_;  // for each class: its images, those predicted as it, and those of both

@@ -13,98 +13,81 @@
 namespace annulus {
 namespace {
 
-bool has_classes(const DatasetInfo& data) {
+namespace measures {  // whose names occur elsewhere
+
+using Data = DatasetInfo;
+using Sums = EvaluationSums;
+
+bool has_classes(const Data& data) {
   return data.labels != LabelKind::values;
 }
-
-double bits_per_byte(const EvaluationSums& sums) {
-  return sums.mean_loss() / std::numbers::ln2 * static_cast<double>(sums.data.tokens) /
-         static_cast<double>(sums.data.text_bytes);
+bool has_several_classes(const Data& data) {
+  return data.labels == LabelKind::several_classes;
+}
+bool has_many_classes(const Data& data) {
+  return data.labels == LabelKind::one_class && data.classes.size() > SoftmaxCrossEntropy::kTop;
+}
+bool has_values(const Data& data) {
+  return data.labels == LabelKind::values;
+}
+bool has_tokens(const Data& data) {
+  return data.labels == LabelKind::tokens;
+}
+bool has_bytes(const Data& data) {
+  return has_tokens(data) && data.text_bytes > 0;
+}
+bool has_loss(const Data&) {
+  return true;
 }
 
-// In the order of Measure.
-constexpr std::array<MeasureInfo, kMeasures.size()> kInfo{
-    {{.measure = Measure::accuracy,
-      .name = "accuracy",
-      .title = "accuracy",
-      .column = "accuracy",
-      .attribute = "correct",
-      .goal = "0.93",
-      .is_share = true,
-      .is_counted = true,
-      .less_is_better = false,
-      .is_measured = has_classes,
-      .of = [](const EvaluationSums& sums) { return std::round(sums.length * sums.losses.measure); }},
-     {.measure = Measure::top5,
-      .name = "top5",
-      .title = "top-5",
-      .column = "top5_accuracy",
-      .attribute = "top5",
-      .goal = "0.99",
-      .is_share = true,
-      .is_counted = true,
-      .less_is_better = false,
-      .is_measured =
-          [](const DatasetInfo& data) {
-            return data.labels == LabelKind::one_class && data.classes.size() > SoftmaxCrossEntropy::kTop;
-          },
-      .of = [](const EvaluationSums& sums) { return sums.losses.among_largest; }},
-     {.measure = Measure::f1,
-      .name = "f1",
-      .title = "F1",
-      .column = "f1",
-      .attribute = "f1_bits",
-      .goal = "0.8",
-      .is_share = true,
-      .is_counted = false,
-      .less_is_better = false,
-      .is_measured = [](const DatasetInfo& data) { return data.labels == LabelKind::several_classes; },
-      .of = [](const EvaluationSums& sums) { return sums.classes->macro_f1(); }},
-     {.measure = Measure::mae,
-      .name = "mae",
-      .title = "MAE",
-      .column = "mae",
-      .attribute = "mae_bits",
-      .goal = "0.5",
-      .is_share = false,
-      .is_counted = false,
-      .less_is_better = true,
-      .is_measured = [](const DatasetInfo& data) { return data.labels == LabelKind::values; },
-      .of = [](const EvaluationSums& sums) { return sums.losses.measure / sums.count; }},
-     {.measure = Measure::perplexity,
-      .name = "perplexity",
-      .title = "perplexity",
-      .column = "perplexity",
-      .attribute = "perplexity_bits",
-      .goal = "20",
-      .is_share = false,
-      .is_counted = false,
-      .less_is_better = true,
-      .is_measured = [](const DatasetInfo& data) { return data.labels == LabelKind::tokens; },
-      .of = [](const EvaluationSums& sums) { return std::exp(sums.mean_loss()); }},
-     {.measure = Measure::bits_per_byte,
-      .name = "bits_per_byte",
-      .title = "bits per byte",
-      .column = "bits_per_byte",
-      .attribute = "bits_per_byte_bits",
-      .goal = "1.2",
-      .is_share = false,
-      .is_counted = false,
-      .less_is_better = true,
-      .is_measured = [](const DatasetInfo& data) { return data.labels == LabelKind::tokens && data.text_bytes > 0; },
-      .of = bits_per_byte},
-     {.measure = Measure::loss,
-      .name = "loss",
-      .title = "loss",
-      .column = "loss",
-      .attribute = "loss_bits",
-      .goal = "0.2",
-      .is_share = false,
-      .is_counted = false,
-      .less_is_better = true,
-      .is_measured = [](const DatasetInfo&) { return true; },
-      .of = [](const EvaluationSums& sums) { return sums.mean_loss(); }}}};
+double correct(const Sums& sums) {
+  return std::round(sums.length * sums.losses.measure);
+}
+double among_largest(const Sums& sums) {
+  return sums.losses.among_largest;
+}
+double f1(const Sums& sums) {
+  return sums.classes->mean_of(&ClassResult::f1);
+}
+double recall(const Sums& sums) {
+  return sums.classes->mean_of(&ClassResult::recall);
+}
+double mean_error(const Sums& sums) {
+  return sums.losses.measure / sums.count;
+}
+double mean_loss(const Sums& sums) {
+  return sums.length * sums.losses.loss / sums.count;
+}
+double perplexity(const Sums& sums) {
+  return std::exp(mean_loss(sums));
+}
+double bits_per_byte(const Sums& sums) {
+  const double bits = mean_loss(sums) / std::numbers::ln2;
+  return bits * static_cast<double>(sums.data.tokens) / static_cast<double>(sums.data.text_bytes);
+}
+
+using enum MeasureInfo::Scale;
+constexpr bool kLess = true, kMore = false;  // what is better
+
+// clang-format off
+constexpr std::array<MeasureInfo, kMeasures.size()> kInfo{{
+    {Measure::accuracy, "accuracy", "accuracy", "accuracy", "correct", "0.93", counted, kMore, has_classes, correct},
+    {Measure::top5, "top5", "top-5", "top5_accuracy", "top5", "0.99", counted, kMore, has_many_classes, among_largest},
+    {Measure::f1, "f1", "F1", "f1", "f1_bits", "0.8", share, kMore, has_several_classes, f1},
+    {Measure::recall, "recall", "recall", "recall", "recall_bits", "0.8", share, kMore, has_several_classes, recall},
+    {Measure::mae, "mae", "MAE", "mae", "mae_bits", "0.5", number, kLess, has_values, mean_error},
+    {Measure::perplexity, "perplexity", "perplexity", "perplexity", "perplexity_bits", "20", number, kLess, has_tokens,
+     perplexity},
+    {Measure::bits_per_byte, "bits_per_byte", "bits per byte", "bits_per_byte", "bits_per_byte_bits", "1.2", number,
+     kLess, has_bytes, bits_per_byte},
+    {Measure::loss, "loss", "loss", "loss", "loss_bits", "0.2", number, kLess, has_loss, mean_loss},
+}};
+// clang-format on
 static_assert(std::ranges::equal(kInfo, kMeasures, {}, &MeasureInfo::measure));
+
+}  // namespace measures
+
+using measures::kInfo;
 
 }  // namespace
 
@@ -130,8 +113,8 @@ std::string to_string(Measure measure) {
 
 std::string to_string(Measure measure, double value) {
   const MeasureInfo& about = info(measure);
-  return about.is_share ? fmt::format("{} {:.2f} %", about.title, 100 * value)
-                        : fmt::format("{} {:.4f}", about.title, value);
+  return about.is_share() ? fmt::format("{} {:.2f} %", about.title, 100 * value)
+                          : fmt::format("{} {:.4f}", about.title, value);
 }
 
 std::string example_goals() {

@@ -18,13 +18,15 @@ enum class Measure {
                   // right; of text, share of the tokens that are the likeliest
   top5,           // share of the images whose class is among the SoftmaxCrossEntropy::kTop likeliest
   f1,             // mean of the classes' F1 scores (macro F1), of those that images have or that are predicted
+  recall,         // mean of the shares of the classes' images that are predicted as the class (macro recall)
   mae,            // mean absolute error
   perplexity,     // of text: exp(loss)
   bits_per_byte,  // of text: the loss in bits, of all tokens, divided by the bytes that they stand for
   loss,           // mean
 };
-inline constexpr std::array kMeasures{Measure::accuracy,   Measure::top5,          Measure::f1,  Measure::mae,
-                                      Measure::perplexity, Measure::bits_per_byte, Measure::loss};
+inline constexpr std::array kMeasures{Measure::accuracy,      Measure::top5, Measure::f1,
+                                      Measure::recall,        Measure::mae,  Measure::perplexity,
+                                      Measure::bits_per_byte, Measure::loss};
 
 // Sums over the samples of an evaluation.
 struct EvaluationSums {
@@ -33,22 +35,25 @@ struct EvaluationSums {
   double length = 1;  // tokens of a sample of text, over which its losses are means
   const DatasetInfo& data;
   const ClassCounts* classes = nullptr;  // of images of several classes
-
-  double mean_loss() const { return length * losses.loss / count; }
 };
 
 struct MeasureInfo {
+  // counted: samples are counted, and the value is their share; share: of 1, written in percent like a counted one.
+  enum class Scale { counted, share, number };
+
   Measure measure;
   std::string_view name;       // in options and files
   std::string_view title;      // in texts
   std::string_view column;     // in metrics files
   std::string_view attribute;  // in checkpoints
   std::string_view goal;       // an example for --until
-  bool is_share;               // of 1, written in percent
-  bool is_counted;             // samples are counted, and the value is their share
+  Scale scale;
   bool less_is_better;
   bool (*is_measured)(const DatasetInfo& data);
   double (*of)(const EvaluationSums& sums);  // a number of samples if it is counted
+
+  bool is_counted() const { return scale == Scale::counted; }
+  bool is_share() const { return scale != Scale::number; }
 };
 const MeasureInfo& info(Measure measure);
 

@@ -15,7 +15,7 @@ Measure main_measure(const Score& score) {
 
 std::optional<double> Score::value(Measure measure) const {
   const std::optional<double>& one = (*this)[measure];
-  return one && info(measure).is_counted ? std::optional(*one / static_cast<double>(count)) : one;
+  return one && info(measure).is_counted() ? std::optional(*one / static_cast<double>(count)) : one;
 }
 
 std::vector<Measure> further_measures(const Score& score) {
@@ -33,7 +33,7 @@ std::string headline(const Score& score) {
 std::string details(const Score& score) {
   const Measure main = main_measure(score);
   std::string text = fmt::format("{} {}", score.count, score[Measure::perplexity] ? "tokens" : "images");
-  if (info(main).is_counted) text = fmt::format("{} of {}", static_cast<std::uint64_t>(*score[main]), text);
+  if (info(main).is_counted()) text = fmt::format("{} of {}", static_cast<std::uint64_t>(*score[main]), text);
   for (const Measure measure : further_measures(score)) text += ", " + to_string(measure, *score.value(measure));
   return text;
 }

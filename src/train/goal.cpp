@@ -20,7 +20,7 @@ Goal parse_goal(const std::string& text) {
   if (middle == text.size() || error != std::errc{} || end != number.data() + number.size() || !(value > 0))
     fail("'{}' is not a goal: give {}", text, example_goals());
   const Goal goal{parse_measure(name), value};
-  if (info(goal.measure).is_share && value > 1) fail("'{}': {} is a share of all images, up to 1", text, name);
+  if (info(goal.measure).is_share() && value > 1) fail("'{}': {} is a share of all images, up to 1", text, name);
   return goal;
 }
 

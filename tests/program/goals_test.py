@@ -70,8 +70,8 @@ class Goals(helper.ProgramTest):
             file.attrs["classes"] = [f"class {n}" for n in range(5)]
         for status, options, message in (
                 (2, {"until": "accuracy"}, "--until: 'accuracy' is not a goal: give accuracy=0.93, top5=0.99, "
-                 "f1=0.8, mae=0.5, perplexity=20, bits_per_byte=1.2 or loss=0.2"),
-                (2, {"until": "acuracy=0.9"}, "--until: 'acuracy' is not one of accuracy, top5, f1, mae, perplexity, bits_per_byte, "
+                 "f1=0.8, recall=0.8, mae=0.5, perplexity=20, bits_per_byte=1.2 or loss=0.2"),
+                (2, {"until": "acuracy=0.9"}, "--until: 'acuracy' is not one of accuracy, top5, f1, recall, mae, perplexity, bits_per_byte, "
                  "loss"),
                 (2, {"until": "accuracy=93"}, "'accuracy=93': accuracy is a share of all images, up to 1"),
                 (2, {"until": "loss=-1"}, "is not a goal"),

@@ -171,6 +171,7 @@ class Labels(helper.ProgramTest):
             self.assertEqual([entry["images"] for entry in one["classes"]], list(labels.sum(0)))
             recall = (ours & (labels > 0)).sum(0) / labels.sum(0)
             np.testing.assert_allclose([entry["recall"] for entry in one["classes"]], recall)
+            self.assertAlmostEqual(one["recall"], recall.mean(), delta=1e-9)
             self.assertNotIn("confusion", one)
         outputs = onnx_numpy.run(self.exported(out / "best.h5"), pixels[..., None])
         np.testing.assert_array_equal(outputs["probabilities"] > 0.5, ours)

@@ -213,8 +213,9 @@ TEST_CASE("precision, recall and F1 of images of several classes") {
   CHECK(second.f1().value() == 1);
   CHECK(third.f1().value() == 0);
   CHECK_FALSE(counts.result(3).f1());
-  CHECK(counts.macro_f1() == Approx(0.6));
-  CHECK(ClassCounts(2).macro_f1() == 0);
+  CHECK(counts.mean_of(&ClassResult::f1) == Approx(0.6));
+  CHECK(counts.mean_of(&ClassResult::recall) == Approx(2.0 / 3));
+  CHECK(ClassCounts(2).mean_of(&ClassResult::f1) == 0);
 }
 
 TEST_CASE("evaluations in words") {

@@ -127,18 +127,19 @@ TEST_CASE("a CSV file has one header, and empty fields for missing values", "[me
   const test::TemporaryFolder folder;
   const auto file = folder / "metrics.csv";
   const std::string header =
-      "step,kind,epoch,time,loss,accuracy,top5_accuracy,f1,mae,perplexity,bits_per_byte,learning_rate,images_per_"
-      "second,tokens_per_second,mfu,gradient_norm,noise_scale,lost_rank,recovery_seconds,repeated_steps,staleness,step_"
+      "step,kind,epoch,time,loss,accuracy,top5_accuracy,f1,recall,mae,perplexity,bits_per_byte,learning_rate,"
+      "images_per_second,tokens_per_second,mfu,gradient_norm,noise_scale,lost_rank,recovery_seconds,repeated_steps,"
+      "staleness,step_"
       "seconds,"
       "input_seconds,compute_seconds,exposed_communication_seconds,waiting_for_slower_ranks_seconds,optimizer_seconds,"
       "rest_seconds\n";
-  const std::string row = "50,train,0.5,1000.25,0.75,,,,,,,,,,,,,,,,,,,,,,,\n";
+  const std::string row = "50,train,0.5,1000.25,0.75,,,,,,,,,,,,,,,,,,,,,,,,\n";
   CsvWriter(file, 0).write(record(50, 0.75));
   CHECK(read_text(file) == header + row);
   CsvWriter(file, 50).write(record(100, 0.5));
-  CHECK(read_text(file) == header + row + "100,train,0.5,1000.25,0.5,,,,,,,,,,,,,,,,,,,,,,,\n");
+  CHECK(read_text(file) == header + row + "100,train,0.5,1000.25,0.5,,,,,,,,,,,,,,,,,,,,,,,,\n");
   CsvWriter(file, 70).write(record(70, 0.5, "test"));
-  CHECK(read_text(file) == header + row + "70,test,0.5,1000.25,0.5,,,,,,,,,,,,,,,,,,,,,,,\n");
+  CHECK(read_text(file) == header + row + "70,test,0.5,1000.25,0.5,,,,,,,,,,,,,,,,,,,,,,,,\n");
   CsvWriter again(file, 0);
   CHECK(read_text(file) == header);
   test::write_text(file, "step,kind,other columns\n50,train,1\n");
