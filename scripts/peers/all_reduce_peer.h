@@ -1,4 +1,4 @@
-// Shared by the peers of scripts/bench-collectives: a buffer on huge pages, the exactness check, rewriting, the clock
+// Shared by the peers of scripts/bench collectives: a buffer on huge pages, the exactness check, rewriting, the clock
 // and the rows, as in src/bench/bench_all_reduce.cpp.
 //
 //   PROGRAM NAME BYTES,BYTES,... SECONDS [RANKS]

@@ -115,6 +115,23 @@ def write(path, text):
     new.replace(path)
 
 
+def random_images(path, counts, shape, classes):
+    """Creates a data file (src/data/FORMAT.md) of random images once, with a number of images for each split."""
+    if path.exists():
+        return path
+    import h5py  # installed by scripts/setup
+    import numpy as np
+    part = path.with_name(f"part-{path.name}")
+    with h5py.File(part, "w") as file:
+        half = np.float32([0.5] * shape[2])
+        file.attrs.update({"classes": [str(label) for label in range(classes)], "mean": half, "deviation": half})
+        for split, count in counts.items():
+            file[f"{split}/labels"] = np.arange(count, dtype=np.int32) % classes
+            file[f"{split}/images"] = np.random.default_rng(1).integers(0, 256, (count, *shape), dtype=np.uint8)
+    part.rename(path)
+    return path
+
+
 # --- Measured ---------------------------------------------------------------------------------------------------------
 
 class Measured:

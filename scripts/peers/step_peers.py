@@ -1,4 +1,4 @@
-"""Other frameworks' training steps, for bench-step: finds the fastest settings of each, and measures them on request.
+"""Other frameworks' training steps, for scripts/bench step: finds the fastest settings of each, and measures them on request.
 
 Each rank is a process with its own cores (torch_ddp.py, tensorflow_step.py) that keeps its network ready
 between measurements, so that start-up and compilation are neither measured nor repeated.

@@ -4,7 +4,7 @@
                 [--seed 1]
 
 TRAIN and VALIDATION are texts, whose tokens are their bytes and one that ends each text. The JSON file has the settings
-of bench-text. Windows begin at multiples of their length; in training each is used once an epoch, in random order, and
+of scripts/bench text. Windows begin at multiples of their length; in training each is used once an epoch, in random order, and
 begins later by a random number less than its length. Rank 0 prints one line of JSON after every evaluation.
 """
 import argparse

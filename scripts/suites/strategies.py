@@ -1,7 +1,6 @@
-#!/usr/bin/python3
 """All strategies on the same work, beside PyTorch and TensorFlow: Fashion-MNIST with `cnn` on two ranks of one thread.
 
-  scripts/bench-strategies [--epochs 6] [--rounds 3] [--out build/bench-strategies] [--check]
+  scripts/bench strategies [--epochs 6] [--rounds 3] [--out build/bench-strategies] [--check]
 
 Global batch 128, SGD with momentum 0.9 and learning rate 0.02. PyTorch runs DistributedDataParallel over gloo, with its
 SGD and with ZeroRedundancyOptimizer; TensorFlow runs MultiWorkerMirroredStrategy in a ring, and ParameterServerStrategy
@@ -18,24 +17,19 @@ table has the medians of the rounds:
 Prints the table, and writes strategies.md. With --check it exits with 1 if a strategy is slower than a peer's or needs
 more memory, or if its accuracy after the same epochs is more than 0.3 points below that of synchronous.
 """
-import argparse
 import dataclasses
 import itertools
 import json
 import os
-import pathlib
 import re
 import shutil
 import statistics
 import subprocess
-import sys
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "peers"))
-from benchmark import (  # noqa: E402
-    ANNULUS, ROOT, build_annulus, check_targets, give_up, number, pinned_mpirun, run, say, table, write)
-from fashion_mnist import IMAGES, TRAINING_LIMIT, data_file, peer_epochs  # noqa: E402
-from simulated_hosts import simulated_hosts  # noqa: E402
-from step_peers import Failed  # noqa: E402
+from benchmark import ANNULUS, ROOT, give_up, number, pinned_mpirun, run, say, table, write
+from fashion_mnist import IMAGES, TRAINING_LIMIT, data_file, peer_epochs
+from simulated_hosts import simulated_hosts
+from step_peers import Failed
 
 RANKS, GLOBAL_BATCH, LEARNING_RATE = 2, 128, 0.02
 SHORT, LONG = 100, 300  # steps of the runs whose bytes are counted
@@ -49,7 +43,7 @@ OURS = {
 }
 DDP, ZERO = "PyTorch DDP", "PyTorch DDP, ZeroRedundancyOptimizer"
 RING, SERVERS = "TensorFlow MultiWorkerMirroredStrategy", "TensorFlow ParameterServerStrategy"
-# The framework and its settings: of PyTorch the fastest of cnn in bench-step.
+# The framework and its settings: of PyTorch the fastest of cnn in bench step.
 PEERS = {
     DDP: ["torch", "channels last", "eager"],
     ZERO: ["torch", "channels last", "eager", "sharded optimizer"],
@@ -181,24 +175,18 @@ def targets(found):
         yield name, "points of accuracy below synchronous", below, "at most", ALLOWED
 
 
-def parse():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def add_options(parser):
     parser.add_argument("--epochs", type=int, default=6)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--out", type=pathlib.Path, default=ROOT / "build/bench-strategies")
-    parser.add_argument("--check", action="store_true", help="exit with 1 if a target is missed")
-    arguments = parser.parse_args()
+
+
+def check_options(parser, arguments):
     if len(os.sched_getaffinity(0)) < RANKS:
         parser.error(f"{RANKS} ranks need {RANKS} cores")
-    return arguments
+    return ["torch", "tensorflow"]
 
 
-def main():
-    arguments = parse()
-    if subprocess.run([ROOT / "scripts/setup", "--peers=torch,tensorflow"], stdout=sys.stderr).returncode != 0:
-        say("a peer could not be installed")  # skipped if it is missing
-    build_annulus()
-    arguments.out.mkdir(parents=True, exist_ok=True)
+def main(arguments):
     found, sent = {}, {}
     for seed in range(1, arguments.rounds + 1):
         for name, options in {**OURS, **PEERS}.items():
@@ -220,9 +208,4 @@ def main():
     text = result_table(found, sent, arguments.epochs)
     print(text)
     write(arguments.out / "strategies.md", text + "\n")
-    if arguments.check and not check_targets(targets(found)):
-        sys.exit(1)
-
-
-if __name__ == "__main__":
-    main()
+    return targets(found)

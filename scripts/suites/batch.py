@@ -1,7 +1,6 @@
-#!/usr/bin/python3
 """Does the gradient-noise scale predict how many steps a batch size needs? Fashion-MNIST to 85 % test accuracy.
 
-  scripts/bench-batch [--model lenet] [--batches 32,...,4096] [--seeds 3] [--out build/bench-batch] [--check]
+  scripts/bench batch [--model lenet] [--batches 32,...,4096] [--seeds 3] [--out build/bench-batch] [--check]
 
 For each batch size, finds the learning rate that needs the fewest steps (median of the seeds), by steps of a factor of 2
 from the square-root rule (--lr is that of --noise-batch). The training with --noise-batch, in four
@@ -12,17 +11,13 @@ accumulated parts, also measures the noise scale, and the steps of its batch; fr
 predicts all other batches (McCandlish et al. 2018). SGD with momentum 0.9 and a constant rate. Trainings that were done
 are not repeated. Prints a Markdown table; with --check it exits with 1 if a prediction is off by more than 20 %.
 """
-import argparse
 import json
-import pathlib
 import shutil
 import statistics
-import sys
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "peers"))
-from benchmark import ANNULUS, ROOT, build_annulus, check_targets, number, run, say, table, words  # noqa: E402
-from fashion_mnist import data_file  # noqa: E402
-from scaling.time_to_loss import read_noise, steps  # noqa: E402
+from benchmark import ANNULUS, number, run, say, table, words
+from fashion_mnist import data_file
+from scaling.time_to_loss import read_noise, steps
 
 LIMIT = 1800        # seconds of a training
 MOST_SAMPLES = 4e6  # of a training that does not reach the goal
@@ -34,8 +29,7 @@ def integers(text):
     return [int(word) for word in words(text)]
 
 
-def parse():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+def add_options(parser):
     parser.add_argument("--model", default="lenet")
     parser.add_argument("--batches", type=integers, default=[32, 64, 128, 256, 512, 1024, 2048, 4096])
     parser.add_argument("--noise-batch", type=int, default=256, help="measures the noise (256)")
@@ -43,9 +37,10 @@ def parse():
     parser.add_argument("--goal", type=float, default=0.85, help="test accuracy (0.85)")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--out", type=pathlib.Path, default=ROOT / "build/bench-batch")
-    parser.add_argument("--check", action="store_true")
-    return parser.parse_args()
+
+
+def check_options(*_):
+    return None
 
 
 def crossing(evaluations, goal):
@@ -96,10 +91,7 @@ def best_rate(options, data, batch):
     return best
 
 
-def main():
-    options = parse()
-    build_annulus()
-    options.out.mkdir(parents=True, exist_ok=True)
+def main(options):
     data, found, rates = data_file(options.out), {}, {}
     for batch in sorted({*options.batches, options.noise_batch}):
         rates[batch], found[batch] = best_rate(options, data, batch)
@@ -118,8 +110,4 @@ def main():
     print(table(["batch", "learning rate", "steps measured", "predicted", "error"], rows))
     print(f"\n{options.model} to {100 * options.goal:g} % on Fashion-MNIST; medians of {options.seeds} seeds, in brackets the "
           f"smallest and largest. Noise scale at batch {known}: {number(noise)} images.\n")
-    if options.check and not check_targets(targets):
-        sys.exit(1)
-
-
-main()
+    return targets

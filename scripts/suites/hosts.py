@@ -1,9 +1,8 @@
-#!/usr/bin/python3
 """All-reduces and training on several hosts: the share of the network's rate that all-reduces reach, and their overlap
 with computation.
 
-  scripts/bench-hosts [--number 4] [--rate 1gbit]                simulated hosts: namespaces on this machine, as root
-  scripts/bench-hosts --hosts a,b,c,d                            real hosts, with this folder at the same path
+  scripts/bench hosts [--number 4] [--rate 1gbit]                simulated hosts: namespaces on this machine, as root
+  scripts/bench hosts --hosts a,b,c,d                            real hosts, with this folder at the same path
                       [--sizes 64KiB,...,64MiB] [--slots 2] [--models cnn,...] [--buckets 64KiB+0.25,...]
                       [--training-rate 50mbit] [--rounds 3] [--seconds 0.5] [--out FOLDER] [--check] [--predict]
 
@@ -25,24 +24,20 @@ burst are omitted.
 Prints Markdown tables, and writes hosts.md, hosts.csv, training.csv and hosts.png, or prediction.md. With --check it
 exits with 1 if a target is missed.
 """
-import argparse
 import contextlib
 import csv
 import json
 import os
-import pathlib
 import random
 import re
 import statistics
-import sys
 import tempfile
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "peers"))
-from benchmark import (  # noqa: E402
-    ANNULUS, KIB, MIB, OPEN_MPI_RING, ROOT, Measured, build_annulus, check_targets, drawing, format_size, give_up, parse_sizes,
-    run, run_annulus, say, size_axis, table, times, words, write_csv)
-from prediction import predict, predict_ring  # noqa: E402
-from simulated_hosts import simulated_hosts  # noqa: E402
+from benchmark import (
+    ANNULUS, KIB, MIB, OPEN_MPI_RING, ROOT, Measured, drawing, format_size, give_up, parse_sizes, run, run_annulus,
+    say, size_axis, table, times, words, write_csv)
+from prediction import predict, predict_ring
+from simulated_hosts import simulated_hosts
 
 CORES = len(os.sched_getaffinity(0))
 
@@ -445,8 +440,7 @@ def targets(rate, all_reduces, all_training, sizes):
 
 # --- Main -------------------------------------------------------------------------------------------------------------
 
-def parse_options():
-    parser = argparse.ArgumentParser(description="All-reduces and training on several hosts.")
+def add_options(parser):
     parser.add_argument("--hosts", type=words, default=[], help="real hosts; default: simulated ones here, as root")
     parser.add_argument("--number", type=int, default=4, help="number of simulated hosts (4)")
     parser.add_argument("--rate", default="1gbit", help="rate of their links (1gbit)")
@@ -462,15 +456,15 @@ def parse_options():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=0.5, help="approximate duration per size and round (0.5)")
     parser.add_argument("--limit", type=int, default=300, help="time limit of a program in seconds (300)")
-    parser.add_argument("--out", type=pathlib.Path, default=ROOT / "build/bench-hosts")
     parser.add_argument("--predict", action="store_true", help="only compare predictions with measurements")
-    parser.add_argument("--check", action="store_true", help="exit with 1 if a target is missed")
-    options = parser.parse_args()
+
+
+def check_options(parser, options):
     if unknown := set(options.models) - set(GRADIENTS):
         parser.error(f"no such model: {', '.join(sorted(unknown))}; there are: {', '.join(GRADIENTS)}")
     if len(options.hosts) == 1 or options.number < 2:
         parser.error("one host has no network: give at least two")
-    return options
+    return None
 
 
 def measure_and_report(all_reduce_hosts, training_hosts, options):
@@ -509,17 +503,10 @@ def predict_and_report(all_reduce_hosts, training_hosts, options):
     return prediction_targets(predicted)
 
 
-def main():
-    options = parse_options()
-    build_annulus()
-    options.out.mkdir(parents=True, exist_ok=True)
+def main(options):
     real = Hosts(options.hosts) if options.hosts else None
     few = max(2, min(options.number, CORES))
     all_reduce_hosts = contextlib.nullcontext(real) if real else made_hosts(options.number, options.rate)
     training_hosts = contextlib.nullcontext(real) if real else made_hosts(few, options.training_rate)
     found = (predict_and_report if options.predict else measure_and_report)(all_reduce_hosts, training_hosts, options)
-    if options.check and not check_targets(found):
-        sys.exit(1)
-
-
-main()
+    return found

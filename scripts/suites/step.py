@@ -1,13 +1,12 @@
-#!/usr/bin/python3
 """Training images/s, or tokens/s, and memory against PyTorch and TensorFlow: same networks and batches.
 
-  scripts/bench-step [--models lenet,gpt2:1024] [--runs 1xCORES,1x1,2x1] [--peers torch,tensorflow] [--batch N]
+  scripts/bench step [--models lenet,gpt2:1024] [--runs 1xCORES,1x1,2x1] [--peers torch,tensorflow] [--batch N]
                      [--rounds 5] [--seconds 2] [--from RUN] [--scaling] [--csv FILE] [--check]
 
 The models are Annulus's, and networks of torchvision, which only PyTorch has: Annulus trains their ONNX files, which are
-exported to build/bench-step/. A run is RANKSxTHREADS. On several ranks the peers use DistributedDataParallel over gloo and MultiWorkerMirroredStrategy's
-ring, each with the fastest of several settings, which are tried once (scripts/peers/step_peers.py); start-up
-and compilation are not counted. A peer that cannot be installed or fails is skipped with a message. With --from, Annulus
+exported to build/bench-step/. A run is RANKSxTHREADS. On several ranks the peers use DistributedDataParallel over gloo
+and MultiWorkerMirroredStrategy's ring, each with the fastest of several settings, which are tried once
+(scripts/peers/step_peers.py); start-up and compilation are not counted. A peer that cannot be installed or fails is skipped with a message. With --from, Annulus
 starts from a run's checkpoint instead of a new network.
 
 A machine's speed drifts, so all programs alternate, and results are ratios of medians. Memory is the largest rank's peak.
@@ -15,7 +14,6 @@ With --scaling two ranks are also compared by the fastest step of all rounds, wi
 same length (annulus bench noise), and with their own speed without all-reduces: this separates our overhead from
 disturbances of single cores. Prints Markdown tables; with --check it exits with 1 if a target is missed.
 """
-import argparse
 import contextlib
 import csv
 import os
@@ -24,11 +22,9 @@ import statistics
 import subprocess
 import sys
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "peers"))
-from benchmark import (  # noqa: E402
-    MIB, ROOT, build_annulus, check_targets, give_up, number, pinned_mpirun, run_annulus, say, table, words)
-from step_peers import FRAMEWORKS, Failed, Fastest  # noqa: E402
-from step_rank import GPTS, TORCHVISION, TRANSFORMERS, samples, unit  # noqa: E402
+from benchmark import MIB, ROOT, give_up, number, pinned_mpirun, run_annulus, say, table, words
+from step_peers import FRAMEWORKS, Failed, Fastest
+from step_rank import GPTS, TORCHVISION, TRANSFORMERS, samples, unit
 
 CORES = len(os.sched_getaffinity(0))
 LIMIT = 1800  # time limit of one program, in seconds
@@ -215,8 +211,7 @@ def write_csv(path, all_measured):
                                      f"{row[SPEED]:.6g}", row[MEMORY]])
 
 
-def parse_options():
-    parser = argparse.ArgumentParser(description="Training images/s or tokens/s, and memory against PyTorch and TensorFlow.")
+def add_options(parser):
     parser.add_argument("--models", default="lenet,cnn", help=f"from {', '.join(MODELS)}")
     parser.add_argument("--runs", default=",".join(dict.fromkeys((f"1x{CORES}", "1x1", "2x1"))),
                         help="ranks x threads each, separated by commas; default: %(default)s")
@@ -228,8 +223,9 @@ def parse_options():
                         help="start Annulus from this run's checkpoint; --models must name only its model")
     parser.add_argument("--scaling", action="store_true", help="also measure the machine's noise and the cost of all-reduces")
     parser.add_argument("--csv", type=pathlib.Path, help="write every round to this file as well")
-    parser.add_argument("--check", action="store_true", help="exit with 1 if a target is missed")
-    options = parser.parse_args()
+
+
+def check_options(parser, options):
     for name, known in (("models", MODELS), ("peers", FRAMEWORKS)):
         chosen = words(getattr(options, name))
         if unknown := [word for word in chosen if word not in known]:
@@ -246,15 +242,10 @@ def parse_options():
         parser.error("--rounds, --seconds and --batch must be positive")
     if options.checkpoint and len(options.models) != 1:
         parser.error("--from: name the run's model, and no other, with --models")
-    return options
+    return options.peers
 
 
-def main():
-    options = parse_options()
-    setup = subprocess.run([ROOT / "scripts/setup", "--peers=" + ",".join(options.peers)], stdout=sys.stderr)
-    if setup.returncode != 0:
-        say("not all peers could be installed")  # missing ones are skipped
-    build_annulus()
+def main(options):
     all_measured = []
     for model in options.models:
         for run in options.runs:
@@ -269,8 +260,4 @@ def main():
                                                for m in all_measured))
     if options.csv:
         write_csv(options.csv, all_measured)
-    if options.check and not check_targets(targets(all_measured)):
-        sys.exit(1)
-
-
-main()
+    return targets(all_measured)

@@ -1,7 +1,6 @@
-#!/usr/bin/python3
 """A complete training against PyTorch: Fashion-MNIST with `cnn`, epoch by epoch.
 
-  scripts/bench-training [--epochs 6] [--rounds 1] [--out build/bench-training] [--check]
+  scripts/bench training [--epochs 6] [--rounds 1] [--out build/bench-training] [--check]
 
 Annulus trains on two ranks of one thread; PyTorch likewise (DistributedDataParallel over gloo), and on one rank of two
 threads: the same network, global batch 128, SGD with momentum 0.9 and learning rate 0.02, an evaluation after each epoch.
@@ -11,28 +10,22 @@ seed; the tables have the medians of the rounds. Training time excludes start-up
 Prints Markdown tables, and writes whole-training.md, whole-training.csv (every epoch of every round) and
 whole-training.png. With --check it exits with 1 if a target is missed.
 """
-import argparse
 import csv
 import itertools
 import json
 import os
-import pathlib
 import shutil
 import statistics
-import subprocess
-import sys
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "peers"))
-from benchmark import (  # noqa: E402
-    ANNULUS, ROOT, build_annulus, check_targets, drawing, give_up, number, run, say, table, write)
-from fashion_mnist import IMAGES, TRAINING_LIMIT, data_file, peer_epochs  # noqa: E402
-from step_peers import Failed  # noqa: E402
+from benchmark import ANNULUS, drawing, give_up, number, run, say, table, write
+from fashion_mnist import IMAGES, TRAINING_LIMIT, data_file, peer_epochs
+from step_peers import Failed
 
 CORES = len(os.sched_getaffinity(0))
 GLOBAL_BATCH, LEARNING_RATE = 128, 0.02
 GOAL = 0.9
 US = "Annulus, 2 x 1"
-# PyTorch's ranks, threads and settings: the fastest of cnn in bench-step.
+# PyTorch's ranks, threads and settings: the fastest of cnn in bench step.
 PEERS = {"PyTorch, 2 x 1": (2, 1, ["channels last", "eager"]), "PyTorch, 1 x 2": (1, 2, ["channels last", "eager"])}
 
 
@@ -139,26 +132,20 @@ def draw(path, trainings):
     figure.savefig(path, dpi=100)
 
 
-def parse_options():
-    parser = argparse.ArgumentParser(description="A complete training against PyTorch.")
+def add_options(parser):
     parser.add_argument("--epochs", type=int, default=6)
     parser.add_argument("--rounds", type=int, default=1)
-    parser.add_argument("--out", type=pathlib.Path, default=ROOT / "build/bench-training")
-    parser.add_argument("--check", action="store_true", help="exit with 1 if a target is missed")
-    options = parser.parse_args()
+
+
+def check_options(parser, options):
     if options.epochs < 2 or options.rounds < 1:
         parser.error("--epochs must be 2 or more, and --rounds positive")
     if CORES < 2:
         parser.error(f"two ranks need 2 cores, and there are {CORES}")
-    return options
+    return ["torch"]
 
 
-def main():
-    options = parse_options()
-    if subprocess.run([ROOT / "scripts/setup", "--peers=torch"], stdout=sys.stderr).returncode != 0:
-        say("PyTorch could not be installed")  # skipped if it is missing
-    build_annulus()
-    options.out.mkdir(parents=True, exist_ok=True)
+def main(options):
     trainings, failed = {who: Training() for who in (US, *PEERS)}, set()
     for count in range(1, options.rounds + 1):
         for who, training in trainings.items():
@@ -183,8 +170,4 @@ def main():
         draw(options.out / "whole-training.png", trainings)
     except ImportError as error:
         say(f"SKIPPED whole-training.png: {error}")
-    if options.check and not check_targets(targets(trainings)):
-        sys.exit(1)
-
-
-main()
+    return targets(trainings)

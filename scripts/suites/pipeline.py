@@ -1,7 +1,6 @@
-#!/usr/bin/python3
 """A pipeline of two stages beside torch.distributed.pipelining: images/s and memory of ResNet-50, on two cores.
 
-  scripts/bench-pipeline [--rounds 5] [--out build/bench-pipeline] [--check]
+  scripts/bench pipeline [--rounds 5] [--out build/bench-pipeline] [--check]
 
 Images of 64 x 64, 64 in a step, in 8 micro-batches; SGD with momentum 0.9; one thread a stage. Both run the schedule 1F1B.
 Annulus cuts the network where it has measured that both stages take as long; of PyTorch the fastest of several cuts is
@@ -9,22 +8,14 @@ taken, with and without torch.compile. For comparison Annulus also trains on one
 micro-batches. All alternate. Prints a table of medians, and writes it to pipeline.md. With --check it exits with 1 if
 Annulus is slower or needs more memory, or reaches less than 0.92 of the schedule's bound.
 """
-import argparse
 import contextlib
 import json
 import os
-import pathlib
 import shutil
 import statistics
-import subprocess
-import sys
 
-import numpy as np
-
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "peers"))
-from benchmark import (  # noqa: E402
-    ANNULUS, MIB, ROOT, build_annulus, check_targets, give_up, number, pinned_mpirun, run, say, table, times, write)
-from step_peers import Failed, Running  # noqa: E402
+from benchmark import ANNULUS, MIB, give_up, number, pinned_mpirun, random_images, run, say, table, times, write
+from step_peers import Failed, Running
 
 STAGES, BATCH, MICRO_BATCHES = 2, 64, 8
 BOUND = STAGES * MICRO_BATCHES / (MICRO_BATCHES + STAGES - 1)  # times the speed of one rank
@@ -36,23 +27,14 @@ ONE, PIPELINE, PEER = "Annulus, 1 rank", "Annulus, 2 stages", "PyTorch, 2 stages
 
 def data_file(folder):
     """Random images of ten classes, in the batches of a training."""
-    data = folder / "images.h5"
-    if not data.exists():
-        random = np.random.default_rng(1)
-        for split, count in (("train", STEPS * BATCH), ("test", BATCH)):
-            np.save(folder / f"{split}_images.npy", random.integers(0, 256, (count, 64, 64, 3), dtype=np.uint8))
-            np.save(folder / f"{split}_labels.npy", np.arange(count) % 10)
-        _, failure = run([ANNULUS, "import", data, "--from", "npy", folder], LIMIT)
-        if failure:
-            give_up(f"annulus import: {failure}")
-    return data
+    return random_images(folder / "images.h5", {"train": STEPS * BATCH, "test": BATCH}, (64, 64, 3), classes=10)
 
 
-def train(ranks, arguments):
+def train(ranks, options):
     """Returns images/s, from the median step, and the largest rank's memory."""
-    out = arguments.out / "run"
+    out = options.out / "run"
     shutil.rmtree(out, ignore_errors=True)
-    _, failure = run([*pinned_mpirun(ranks, 1), ANNULUS, "train", "--data", data_file(arguments.out), "--model", "resnet50",
+    _, failure = run([*pinned_mpirun(ranks, 1), ANNULUS, "train", "--data", data_file(options.out), "--model", "resnet50",
                       "--global-batch", BATCH, "--accumulate", MICRO_BATCHES, "--pipeline", ranks, "--threads", 1,
                       "--lr", 0.01, "--max-steps", STEPS, "--eval-steps", 1, "--metrics-every", 1, "--out", out], LIMIT)
     if failure:
@@ -83,11 +65,11 @@ def fastest_peer():
     return best
 
 
-def measure(arguments):
+def measure(options):
     """Returns the rows (images/s, bytes) of each program, and PyTorch's settings."""
     rows, settings = {}, ""
     with contextlib.ExitStack() as ended:
-        programs = {ONE: lambda: train(1, arguments), PIPELINE: lambda: train(STAGES, arguments)}
+        programs = {ONE: lambda: train(1, options), PIPELINE: lambda: train(STAGES, options)}
         if peer := fastest_peer():
             running, settings = peer
             ended.callback(running.close)
@@ -98,45 +80,33 @@ def measure(arguments):
             programs[PEER] = of_peer
         else:
             say("PyTorch is SKIPPED")
-        for count in range(1, arguments.rounds + 1):
+        for count in range(1, options.rounds + 1):
             for name, program in programs.items():
                 rows.setdefault(name, []).append(program())
-            say(f"round {count} of {arguments.rounds}, images/s: "
+            say(f"round {count} of {options.rounds}, images/s: "
                 + ", ".join(f"{name} {number(row[-1][0])}" for name, row in rows.items()))
     return rows, settings
 
 
-def parse():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def add_options(parser):
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--out", type=pathlib.Path, default=ROOT / "build/bench-pipeline")
-    parser.add_argument("--check", action="store_true", help="exit with 1 if a target is missed")
-    arguments = parser.parse_args()
+
+
+def check_options(parser, _):
     if len(os.sched_getaffinity(0)) < STAGES:
         parser.error(f"{STAGES} stages need {STAGES} cores")
-    return arguments
+    return ["torch"]
 
 
-def main():
-    arguments = parse()
-    if subprocess.run([ROOT / "scripts/setup", "--peers=torch"], stdout=sys.stderr).returncode != 0:
-        say("PyTorch could not be installed")  # skipped if it is missing
-    build_annulus()
-    arguments.out.mkdir(parents=True, exist_ok=True)
-    rows, settings = measure(arguments)
+def main(options):
+    rows, settings = measure(options)
     speed, memory = ({name: statistics.median(row[i] for row in found) for name, found in rows.items()} for i in (0, 1))
     text = table(["program", "images/s", "times one rank", "memory of a rank"],
                  [[f"{name} ({settings})" if name == PEER else name, number(speed[name]), times(speed[name] / speed[ONE]),
                    f"{memory[name] / MIB:.0f} MiB"] for name in rows])
     print(text)
-    write(arguments.out / "pipeline.md", text + "\n")
+    write(options.out / "pipeline.md", text + "\n")
     both = PEER in rows
-    targets = [(PIPELINE, "of the schedule's bound", speed[PIPELINE] / speed[ONE] / BOUND, "at least", 0.92),
-               (PIPELINE, f"times the speed of {PEER}", both and speed[PIPELINE] / speed[PEER] or None, "at least", 1),
-               (PIPELINE, f"times the memory of {PEER}", both and memory[PIPELINE] / memory[PEER] or None, "at most", 1)]
-    if arguments.check and not check_targets(targets):
-        sys.exit(1)
-
-
-if __name__ == "__main__":
-    main()
+    return [(PIPELINE, "of the schedule's bound", speed[PIPELINE] / speed[ONE] / BOUND, "at least", 0.92),
+            (PIPELINE, f"times the speed of {PEER}", both and speed[PIPELINE] / speed[PEER] or None, "at least", 1),
+            (PIPELINE, f"times the memory of {PEER}", both and memory[PIPELINE] / memory[PEER] or None, "at most", 1)]

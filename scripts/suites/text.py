@@ -1,7 +1,6 @@
-#!/usr/bin/python3
 """A small language model against PyTorch: nanoGPT's training on a CPU, of Shakespeare's characters or any other text.
 
-  scripts/bench-text [--text FILE] [--steps 2000] [--seeds 3] [--nanogpt FOLDER] [--out build/bench-text]
+  scripts/bench text [--text FILE] [--steps 2000] [--seeds 3] [--nanogpt FOLDER] [--out build/bench-text]
                      [--check]
 
 The settings are those of nanoGPT (github.com/karpathy/nanoGPT, README.md, "I only have a macbook"): 4 blocks of 4
@@ -17,7 +16,6 @@ for a CPU; it has one seed, and estimates the validation loss from random window
 text-training.md and text-training.csv (every evaluation). Training time excludes start-up, compiling and evaluation.
 With --check it exits with 1 if a target is missed.
 """
-import argparse
 import array
 import csv
 import json
@@ -27,14 +25,10 @@ import pickle
 import re
 import shutil
 import statistics
-import subprocess
-import sys
 import time
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "peers"))
-from benchmark import (  # noqa: E402
-    ANNULUS, ROOT, build_annulus, check_targets, give_up, number, pinned_mpirun, plural, run, say, table, write)
-from step_peers import Failed, start_ranks  # noqa: E402
+from benchmark import ANNULUS, ROOT, give_up, number, pinned_mpirun, plural, run, say, table, write
+from step_peers import Failed, start_ranks
 
 CORES = len(os.sched_getaffinity(0))
 LIMIT = 1800  # time limit of one training, in seconds
@@ -247,16 +241,15 @@ def write_csv(path, trainings):
                     writer.writerow([t.name, seed + 1, step, f"{losses[seed]:.6f}", f"{seconds:.3f}", f"{elapsed:.3f}"])
 
 
-def parse_options():
-    parser = argparse.ArgumentParser(description="A small language model against PyTorch.")
+def add_options(parser):
     parser.add_argument("--text", type=pathlib.Path, default=ROOT / "build/demo-text/text",
                         help="a text file, or the folder that scripts/demo-text writes (default)")
     parser.add_argument("--steps", type=int, default=2000)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--nanogpt", type=pathlib.Path, metavar="FOLDER", help="a clone of nanoGPT's repository")
-    parser.add_argument("--out", type=pathlib.Path, default=ROOT / "build/bench-text")
-    parser.add_argument("--check", action="store_true", help="exit with 1 if a target is missed")
-    options = parser.parse_args()
+
+
+def check_options(parser, options):
     if options.steps < TRIAL_STEPS or options.steps % EVALUATIONS != 0:
         parser.error(f"--steps must be {TRIAL_STEPS} or more, and a multiple of {EVALUATIONS}")
     if options.seeds < 2:
@@ -265,15 +258,10 @@ def parse_options():
         parser.error(f"{options.nanogpt} has no train.py; give a clone of nanoGPT's repository")
     if CORES < 2:
         parser.error(f"two ranks need 2 cores, and there are {CORES}")
-    return options
+    return ["torch"]
 
 
-def main():
-    options = parse_options()
-    if subprocess.run([ROOT / "scripts/setup", "--peers=torch"], stdout=sys.stderr).returncode != 0:
-        say("PyTorch could not be installed")
-    build_annulus()
-    options.out.mkdir(parents=True, exist_ok=True)
+def main(options):
     try:
         comparison = Comparison(options)
         chosen = {program: comparison.fastest(program) for program in CANDIDATES}
@@ -307,8 +295,4 @@ def main():
     print(text)
     write(options.out / "text-training.md", text + "\n")
     write_csv(options.out / "text-training.csv", (ours, theirs))
-    if options.check and not check_targets(targets(ours, theirs)):
-        sys.exit(1)
-
-
-main()
+    return targets(ours, theirs)

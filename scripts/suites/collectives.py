@@ -1,7 +1,6 @@
-#!/usr/bin/python3
 """All-reduces on one machine: ours against MPI's, Gloo's and PyTorch's, and against the limit of memory bandwidth.
 
-  scripts/bench-collectives [--ranks 2,4,8] [--sizes 4B,...,256MiB] [--rounds 5] [--seconds 0.3]
+  scripts/bench collectives [--ranks 2,4,8] [--sizes 4B,...,256MiB] [--rounds 5] [--seconds 0.3]
                             [--algorithms shm,ring,...] [--peers mpi,impi,...] [--out FOLDER] [--check]
 
 A machine's speed drifts, so all programs alternate, round by round, and results are ratios of medians over the rounds.
@@ -12,19 +11,16 @@ all-reduce of every row exactly.
 Prints Markdown tables, and writes collectives.md, collectives.csv (all rows of all programs) and collectives.png. With
 --check it exits with 1 if a target is missed. Missing peers are named.
 """
-import argparse
 import json
 import os
 import pathlib
 import re
 import subprocess
-import sys
 import tempfile
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "peers"))
-from benchmark import (  # noqa: E402
-    KIB, MIB, OPEN_MPI_RING, ROOT, TUNED, Measured, build_annulus, check_targets, drawing, format_size, give_up,
-    last_line, microseconds, parse_sizes, run, run_annulus, say, size_axis, table, times, words, write_csv)
+from benchmark import (
+    KIB, MIB, OPEN_MPI_RING, ROOT, TUNED, Measured, drawing, format_size, give_up, last_line, microseconds,
+    parse_sizes, run, run_annulus, say, size_axis, table, times, words, write_csv)
 
 SOURCES = ROOT / "scripts/peers"
 BUILT = ROOT / "build/peers"
@@ -355,8 +351,7 @@ def targets(all_measured, sizes):
 
 # --- Main -------------------------------------------------------------------------------------------------------------
 
-def parse_options():
-    parser = argparse.ArgumentParser(description="Our all-reduces against others' on one machine.")
+def add_options(parser):
     parser.add_argument("--ranks", type=lambda text: [int(word) for word in words(text)], default=[2],
                         help="numbers of ranks, separated by commas (2)")
     parser.add_argument("--sizes", type=parse_sizes, default=[4, 64, *(KIB * 4**i for i in range(10))],
@@ -366,20 +361,15 @@ def parse_options():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=0.3, help="approximate duration of each row in each round (0.3)")
     parser.add_argument("--limit", type=int, default=180, help="time limit of a program in seconds (180)")
-    parser.add_argument("--out", type=pathlib.Path, default=ROOT / "build/bench-collectives")
-    parser.add_argument("--check", action="store_true", help="exit with 1 if a target is missed")
-    options = parser.parse_args()
+
+
+def check_options(parser, options):
     if unknown := set(options.peers) - set(PEERS):
         parser.error(f"no such peer: {', '.join(sorted(unknown))}; there are: {', '.join(PEERS)}")
-    return options
+    return ["torch", "impi", "openmpi", "mpich"]
 
 
-def main():
-    options = parse_options()
-    # If it fails, the missing peers are named below.
-    if subprocess.run([ROOT / "scripts/setup", "--peers=torch,impi,openmpi,mpich"], stdout=sys.stderr).returncode != 0:
-        say("scripts/setup --peers failed")
-    build_annulus()
+def main(options):
     skipped = {}
     for name in [*options.peers, BOUND]:
         try:
@@ -390,7 +380,6 @@ def main():
     others = [name for name in [*options.peers, BOUND] if name not in skipped]
 
     all_measured = [measure(ranks, others, options) for ranks in options.ranks]
-    options.out.mkdir(parents=True, exist_ok=True)
     text = report(all_measured, skipped, options)
     (options.out / "collectives.md").write_text(text)
     write_csv(options.out / "collectives.csv", all_measured)
@@ -399,8 +388,4 @@ def main():
         draw(options.out / "collectives.png", all_measured, options.sizes)
     except ImportError as error:
         say(f"SKIPPED collectives.png: {error}")
-    if options.check and not check_targets(targets(all_measured, options.sizes)):
-        sys.exit(1)
-
-
-main()
+    return targets(all_measured, options.sizes)
