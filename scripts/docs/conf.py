@@ -5,8 +5,8 @@
 project = "Annulus"
 extensions = ["myst_parser"]
 root_doc = "README"
-include_patterns = ["README.md", ".github/CONTRIBUTING.md", "src/**.md", "kernels/**.md", "collectives/*.md", "models/*.md", "scripts/README.md",
-                    "scripts/results/*.md", "tests/**.md"]
+include_patterns = ["README.md", ".github/CONTRIBUTING.md", "src/**.md", "kernels/**.md", "collectives/*.md", "models/*.md",
+                    "scripts/**.md", "tests/**.md"]
 myst_heading_anchors = 4  # GitHub's anchors, which the pages link to
 # The README lists the pages in a table.
 suppress_warnings = ["toc.not_included", "myst.header"]
