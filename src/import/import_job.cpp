@@ -17,21 +17,19 @@ constexpr const char* kJobFile = "job.json";
 constexpr const char* kDifferentTokenizer = "tokenizer";
 constexpr int kVersion = 6;  // of the parts' format
 
-using nlohmann::json;
-
 // The names of differences for the user, and the compared values.
-json to_json(const ImportJob& job) {
-  json splits = json::array();
+nlohmann::json to_json(const ImportJob& job) {
+  nlohmann::json splits = nlohmann::json::array();
   for (const SourceSplit& split : job.plan.splits) splits.push_back({{"name", split.name}, {"pieces", split.pieces}});
-  json sources{job.source.string()};
+  nlohmann::json sources{job.source.string()};
   for (const std::filesystem::path& source : job.more_sources) sources.push_back(source.string());
-  const auto size = [](const ImageSize& of) { return json{of.height, of.width}; };
+  const auto size = [](const ImageSize& of) { return nlohmann::json{of.height, of.width}; };
   const auto& pixels = job.plan.pixels;
   return {{"the program's version", kVersion},
           {"--from", job.format},
           {"SOURCE", sources},
           {"--store", job.storage.encoded ? "encoded" : "pixels"},
-          {"--size", job.storage.size ? size(*job.storage.size) : json()},
+          {"--size", job.storage.size ? size(*job.storage.size) : nlohmann::json()},
           {"--channels", job.storage.channels},
           {"--on-bad-sample", job.skips_bad_samples ? "skip" : "fail"},
           {"--classes", job.class_names},
@@ -39,7 +37,8 @@ json to_json(const ImportJob& job) {
            {{"splits", splits},
             {"classes", job.plan.classes},
             {"classes in pieces", job.plan.classes_in_pieces},
-            {"pixels", pixels ? json{{"size", size(pixels->size)}, {"channels", pixels->channels}} : json()},
+            {"pixels",
+             pixels ? nlohmann::json{{"size", size(pixels->size)}, {"channels", pixels->channels}} : nlohmann::json()},
             {"variant", job.plan.variant},
             {"shuffle", job.plan.shuffle},
             {"fingerprint", job.plan.fingerprint},
@@ -47,9 +46,9 @@ json to_json(const ImportJob& job) {
           {kDifferentTokenizer, job.tokenizer}};
 }
 
-ImportJob job_from(const json& from) {
-  const auto size = [](const json& of) { return ImageSize{of.at(0), of.at(1)}; };
-  const json& source = from.at(kDifferentSource);
+ImportJob job_from(const nlohmann::json& from) {
+  const auto size = [](const nlohmann::json& of) { return ImageSize{of.at(0), of.at(1)}; };
+  const nlohmann::json& source = from.at(kDifferentSource);
   ImportJob job;
   job.format = from.at("--from");
   const auto sources = from.at("SOURCE").get<std::vector<std::string>>();
@@ -62,8 +61,9 @@ ImportJob job_from(const json& from) {
   job.class_names = from.at("--classes");
   job.plan.classes = source.at("classes");
   job.plan.classes_in_pieces = source.at("classes in pieces");
-  for (const json& split : source.at("splits")) job.plan.splits.push_back({split.at("name"), split.at("pieces")});
-  if (const json& pixels = source.at("pixels"); !pixels.is_null())
+  for (const nlohmann::json& split : source.at("splits"))
+    job.plan.splits.push_back({split.at("name"), split.at("pieces")});
+  if (const nlohmann::json& pixels = source.at("pixels"); !pixels.is_null())
     job.plan.pixels = PixelShape{size(pixels.at("size")), pixels.at("channels")};
   job.plan.variant = source.at("variant");
   job.plan.shuffle = source.at("shuffle");
@@ -73,7 +73,7 @@ ImportJob job_from(const json& from) {
   return job;
 }
 
-json read_json(const std::filesystem::path& parts) {
+nlohmann::json read_json(const std::filesystem::path& parts) {
   std::ifstream stream(parts / kJobFile);
   if (!stream) {
     fail("{}: cannot open; the data file's folder must be the same for all ranks, on all hosts",
@@ -193,24 +193,24 @@ void fail_for_names(const ImportJob& job) {
 void write_job(const ImportJob& job, const std::filesystem::path& parts) try {
   const std::string text = to_json(job).dump(1);
   write_atomically(parts / kJobFile, std::as_bytes(std::span(text)));
-} catch (const json::exception&) {
+} catch (const nlohmann::json::exception&) {
   fail_for_names(job);
 }
 
 ImportJob read_job(const std::filesystem::path& parts) try {
   return job_from(read_json(parts));
-} catch (const json::exception&) {
+} catch (const nlohmann::json::exception&) {
   fail_as_damaged(parts);
 }
 
 std::string difference_to_parts(const ImportJob& job, const std::filesystem::path& parts) try {
   if (!std::filesystem::exists(parts / kJobFile)) return {};
-  const json before = read_json(parts), now = to_json(job);
+  const nlohmann::json before = read_json(parts), now = to_json(job);
   for (const auto& [name, value] : now.items()) {
     if (!before.contains(name) || before[name] != value) return name;
   }
   return {};
-} catch (const json::exception&) {
+} catch (const nlohmann::json::exception&) {
   fail_as_damaged(parts);
 }
 

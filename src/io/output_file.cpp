@@ -68,8 +68,8 @@ bool lists_skipped(const fs::path& file) {
 
 bool is_report(const fs::path& file, FileKind kind) {
   std::ifstream stream(file, std::ios::binary);
-  const nlohmann::json json = try_parse_json(stream);
-  return json.is_object() && json.value("kind", nlohmann::json()) == name(kind);
+  const nlohmann::json report = try_parse_json(stream);
+  return report.is_object() && report.value("kind", nlohmann::json()) == name(kind);
 }
 
 bool is_recognized(const fs::path& file, FileKind kind) {
