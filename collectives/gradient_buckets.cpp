@@ -83,11 +83,6 @@ void GradientBuckets::send_deferred() {
   for (std::size_t bucket = deferred_.end; bucket-- > deferred_.begin;) enqueue(bucket, AllReduce::Next::compute);
 }
 
-void GradientBuckets::read_deferred_marks() {
-  for (std::size_t bucket = deferred_.begin; bucket < deferred_.end; ++bucket)
-    times_[bucket].ready = lane_->timed(times_[bucket].ready);
-}
-
 void GradientBuckets::enqueue(std::size_t bucket, AllReduce::Next next) {
   times_[bucket] = {.ready = lane_->mark(), .wait_begin = {}, .wait_end = {}};
   sent_[bucket] = {start(bucket, next), false};

@@ -76,8 +76,6 @@ class GradientBuckets {
   void send_deferred();           // enqueues the deferred buckets. REQUIRES: all gradients are final
   void join(std::size_t bucket);  // later work on the lane sees the bucket's reduced gradients in the arena
   void wait(std::size_t bucket);  // and so does peek()
-  // Reads when deferred buckets were ready, because that mark may not be kept until they are waited for.
-  void read_deferred_marks();
   // Likewise for later work on a lane beside (Device::run_beside()). REQUIRES: join() or wait() was called before.
   void join_beside(std::size_t bucket) const { all_reduce_->join(sent_[bucket].ticket); }
 

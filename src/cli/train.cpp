@@ -233,11 +233,6 @@ void add_strategy_options(CLI::App& command, TrainOptions& o) {
       ->check(one_of(outer_names()))
       ->capture_default_str()
       ->group(group);
-  command
-      .add_flag(
-          "--overlap", o.overlap,
-          "All-reduce a round's differences during the next one, and update the common weights at its end (local)")
-      ->group(group);
 }
 
 void add_metrics_options(CLI::App& command, MetricsOptions& o) {
@@ -322,8 +317,7 @@ void expect_sense(const TrainOptions& o) {
                                         {local && o.wire == "fp16", "--wire fp16"},
                                         {async && o.wire != "fp32", "--wire"}}))
       fail("--strategy {} does not support {}: remove it, or use --strategy synchronous", o.strategy, *option);
-  if (!local && (o.outer != defaults.outer || o.overlap != defaults.overlap))
-    fail("--outer and --overlap belong to --strategy local, and this is {}", o.strategy);
+  if (!local && o.outer != defaults.outer) fail("--outer belongs to --strategy local, and this is {}", o.strategy);
   if (!async && (o.staleness != defaults.staleness || o.servers != defaults.servers))
     fail("--staleness and --servers belong to --strategy async, and this is {}", o.strategy);
   if (!local && !async && o.sync_every != defaults.sync_every)

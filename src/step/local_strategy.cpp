@@ -47,7 +47,6 @@ class Local final : public Strategy {
         parameters_(model.parameters()),
         all_reduce_(all_reduce),
         optimizer_(optimizer),
-        overlaps_(options.overlap),
         rate_(outer.rate),
         trained_(joined(segments_of(parameters_, false))),
         statistics_(joined(segments_of(parameters_, true))),
@@ -63,7 +62,6 @@ class Local final : public Strategy {
 
   bool scatters() const override { return false; }
   bool has_rounds() const override { return true; }
-  bool overlaps() const override { return overlaps_; }
   DeviceView differences() const override { return differences_; }
   DeviceView rounding_error() override { return error_.view(); }
   void plan(const GradientBuckets& buckets, const SumOverRanks& /*sum*/) override { buckets_ = &buckets; }
@@ -93,18 +91,12 @@ class Local final : public Strategy {
       const DeviceView now = slice_of(parameters_.weights(), range), difference = slice_of(begun_.view(), range);
       device_.add_scaled(now, -1, difference);
       device_.scale(difference, weight, slice_of(differences_, range));
-      if (!overlaps_) continue;
-      device_.copy(slice_of(common_.view(), range), now);
-      device_.add_scaled(difference, -1, now);
-      device_.copy(now, slice_of(begun_.view(), range));
     }
-    if (overlaps_) parameters_.weights_changed();
   }
 
   void update(std::size_t bucket) override {
     const Range range = buckets_->range(bucket);
     update_->run(range, rate_, 1);
-    if (overlaps_) return;
     for (const DeviceView to : {parameters_.weights(), begun_.view()}) copy_trained(common_.view(), to, range);
     parameters_.weights_changed(range);
   }
@@ -173,11 +165,10 @@ class Local final : public Strategy {
   Parameters& parameters_;
   AllReduce& all_reduce_;
   Optimizer& optimizer_;
-  const bool overlaps_;
   const float rate_;
   const std::vector<Range> trained_, statistics_;  // in floats
   const DeviceView differences_;
-  Buffer common_;    // the weights without the differences that are not yet all-reduced
+  Buffer common_;    // the weights without this round's differences
   Buffer begun_;     // this rank's weights when it began the round
   Buffer velocity_;  // of the outer optimizer
   Buffer error_;     // see rounding_error(); empty if messages do not round to 8 bits

@@ -20,7 +20,6 @@ struct RoundOptions {
   std::size_t batch = 0;          // samples of a part of a rank's share
   std::string outer = "average";  // the outer optimizer of local, see make_strategy()
   std::size_t ranks = 1;          // those that compute
-  bool overlap = false;           // see make_strategy() (local)
   std::size_t global_batch = 0;   // samples of a step (async)
   std::size_t staleness = 0;      // the most steps that a rank may be ahead of the slowest one (async)
   std::size_t servers = 0;        // ranks after those that compute, which only serve; 0: all ranks do (async)
@@ -58,12 +57,11 @@ class Strategy {
   virtual std::size_t mean_over(std::size_t /*number*/, std::size_t samples) const { return samples; }
   // After its backward pass. `clip_norm`: see StepOptions.
   virtual void end_part(std::size_t /*number*/, float /*clip_norm*/) {}
-  // After the last part; `weight`: this rank's share of the round's samples. If there are differences(), when those of
-  // the round before were used for updates, and writes this rank's times `weight`.
+  // After the last part; `weight`: this rank's share of the round's samples. If there are differences(), writes this
+  // rank's times `weight`.
   virtual void end_round(float /*weight*/) {}
   // The arena that is all-reduced after a round, with the gradients' layout; empty: only metrics are.
   virtual DeviceView differences() const { return {}; }
-  virtual bool overlaps() const { return false; }     // whether it is all-reduced during the next round
   virtual DeviceView rounding_error() { return {}; }  // of its messages, see GradientBuckets
   // The number of updates between the weights of the part that was begun and the update by its gradients; none if
   // weights are this rank's own.
@@ -119,10 +117,6 @@ class Strategy {
 //   move by SGD with Nesterov momentum 0.5 and rate 0.5 (Douillard et al., "DiLoCo: distributed low-communication
 //   training of language models", 2023, where they are 0.9 and 0.7): in the long run as far as the average does, so the
 //   learning rate of synchronous steps is right. Each rank's optimizer keeps its own state, until adopt().
-//   With `overlap` the differences of a round are all-reduced during the next one, at whose end they update the common
-//   weights; meanwhile each rank continues with the common weights minus its own difference, which the others do not
-//   have yet (Shen et al., "Faster distributed deep net training: computation and communication decoupled stochastic
-//   gradient descent", IJCAI 2019: CoCoD-SGD). After finish() all have the common weights.
 // - "async": each rank, or each of some that only serve, owns a chunk of every bucket, and keeps the optimizer's state
 //   of it. Ranks push the gradients of their parts to the owners, and pull weights from them, without waiting for each
 //   other as long as none is more than `staleness` steps ahead (Ho et al., "More effective distributed ML via a stale

@@ -68,8 +68,7 @@ GradientBuckets make_buckets(Model& model, const BucketOptions& options, AllRedu
   const Parameters& parameters = model.parameters();
   std::vector<Range> plan = plan_buckets(parameters, options.bytes, bool(strategy.differences()));
   if (const DeviceView differences = strategy.differences()) {
-    const Range overlapping{1, strategy.overlaps() ? plan.size() : 1};
-    return {model.device(), differences, std::move(plan), all_reduce, overlapping, false, strategy.rounding_error()};
+    return {model.device(), differences, std::move(plan), all_reduce, {}, false, strategy.rounding_error()};
   }
   const Range deferred = deferred_buckets(plan, table.end, options.deferred);
   if (options.deferred > 0 && !wants_all.empty())
@@ -263,7 +262,6 @@ StepMetrics Trainer::step(const Batch& batch, const ControlFlags& flags, const M
   std::swap(timestamps_, last_timestamps_);
   // The step is complete, or it was a round, after which a GPU may have nothing to do for a moment.
   if (device_.info().shares_host_memory || strategy_->has_rounds()) record_times(last_timestamps_);
-  if (strategy_->has_rounds()) buckets_.read_deferred_marks();
   return metrics;
 }
 
@@ -565,15 +563,12 @@ void Trainer::wait_for_metrics(const Batch& batch, const ControlFlags& flags) {
     }
 }
 
-// Sends the differences of a round, after the update with those of the round before.
 void Trainer::send_differences(const Batch& batch) {
-  while (pending_.size() > 0) finish(--pending_.end);
   activity_.enter(Activity::Phase::optimizer);
   const Mark begun = device_.mark();
   strategy_->end_round(weight_of(batch.size(), batch));
   timestamps_.updates.push_back({begun, device_.mark()});
   buckets_.ready(exchanged().bytes / sizeof(float));
-  buckets_.send_deferred();
 }
 
 void Trainer::wait_within_round(const std::function<void()>& wait) {
@@ -611,7 +606,7 @@ void Trainer::forward(const Batch& batch, std::size_t number) {
   activity_.enter(Activity::Phase::forward);
   network(batch, number).forward([this](std::size_t parameters) {
     tick();
-    if (!sends_differences()) finish_from(parameters);
+    finish_from(parameters);
   });
 }
 

@@ -96,7 +96,7 @@ struct StepOptions {
 //
 // With the strategies local and async it is a round: every rank computes its share part by part, and updates weights of
 // its own, or those that all ranks share, with each. Only the differences of its own weights are all-reduced, after the
-// round or during the next one. A round counts as the number of steps of the global batch that its samples would make.
+// round. A round counts as the number of steps of the global batch that its samples would make.
 class Trainer {
  public:
   // Records the step's phases in `activity` and its spans in `lane` (null: none). Throws Error if a compute thread does
@@ -118,10 +118,10 @@ class Trainer {
   // the rest of the step has been queued on the lane. Its times are booked during the next one.
   StepMetrics step(const Batch& batch, const ControlFlags& flags, const Mark& begun);
 
-  // Completes the last step. step() returns while the all-reduces of deferred buckets (see GradientBuckets), or of a
-  // round's differences, are still running and their parameters not yet updated, or while weights are being gathered
-  // (see Strategy); normally the next step completes them. This function does so, and waits for the device; call it
-  // before reading the parameters or closing the ledger, which a round may leave to the next one. Collective.
+  // Completes the last step. step() returns while the all-reduces of deferred buckets (see GradientBuckets) are still
+  // running and their parameters not yet updated, or while weights are being gathered (see Strategy); normally the next
+  // step completes them. This function does so, and waits for the device; call it before reading the parameters or
+  // closing the ledger. Collective.
   void finish();
 
   // The next step also takes the norms of this rank's gradients, for the gradient-noise scale. Does nothing if

@@ -80,9 +80,8 @@ void announce(const TrainingInputs& inputs, const Replica& replica, const RunRec
     fmt::print("  servers     {} of the ranks, from rank {} on: they only update weights\n", options.servers,
                inputs.workers());
   if (options.strategy == "local")
-    fmt::print("  rounds      of {}, each update with {} samples; outer optimizer: {}{}\n",
-               to_string(options.sync_every), inputs.unit(), options.outer,
-               options.overlap ? "; overlapping all-reduces" : "");
+    fmt::print("  rounds      of {}, each update with {} samples; outer optimizer: {}\n", to_string(options.sync_every),
+               inputs.unit(), options.outer);
   fmt::print("  rate        {}\n", inputs.schedule.description());
   if (const std::vector<float>& weights = inputs.task.class_weights; !weights.empty())
     fmt::print("  loss        classes are weighted, from {:.4g} to {:.4g}\n", std::ranges::min(weights),

@@ -67,10 +67,8 @@ std::string Replica::summation(const TrainingInputs& inputs) const {
   const std::string parts = passes > 1 ? fmt::format(", {} parts", passes) : "";
   const int ranks = inputs.replicas().size();
   if (ranks == 1) return "one rank" + parts;
-  const std::string rounds = inputs.has_rounds()
-                                 ? fmt::format(", {}rounds of {}", inputs.options.overlap ? "overlapping " : "",
-                                               to_string(inputs.options.sync_every))
-                                 : "";
+  const std::string rounds =
+      inputs.has_rounds() ? fmt::format(", rounds of {}", to_string(inputs.options.sync_every)) : "";
   return fmt::format("{} ranks, {}, buckets of {}{}{}", ranks, all_reduce.info().order,
                      format_bytes(trainer.bucket_options().bytes), parts, rounds);
 }

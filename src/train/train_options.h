@@ -76,7 +76,6 @@ struct TrainOptions {
   std::optional<std::size_t> staleness;            // of async, see most_ahead()
   std::size_t servers = 0;                         // the last ranks, which only serve (async); 0: all ranks do
   std::string outer = "average";                   // the local strategy's outer optimizer
-  bool overlap = false;                            // differences are all-reduced during the next round
   std::string all_reduce = "auto";
   std::string wire = "fp32";
   BucketOptions buckets;

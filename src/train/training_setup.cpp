@@ -165,8 +165,8 @@ StepOptions step_options(const World& world, const TrainOptions& options, std::s
           .clip_norm = options.clip_norm,
           .global_batch = global_batch,
           .strategy = options.strategy,
-          .round = {part_size(world, options, global_batch), options.outer, workers_of(world, options), options.overlap,
-                    global_batch, options.most_ahead(), ranks - workers_of(world, options),
+          .round = {part_size(world, options, global_batch), options.outer, workers_of(world, options), global_batch,
+                    options.most_ahead(), ranks - workers_of(world, options),
                     choose_threads(options.device.threads).count, &world}};
 }
 

@@ -744,9 +744,9 @@ namespace {
 
 constexpr std::size_t kOwnBatch = 3;
 
-StepOptions local_steps(const World& world, const std::string& outer, bool overlap = false) {
+StepOptions local_steps(const World& world, const std::string& outer) {
   const auto n = static_cast<std::size_t>(world.size());
-  return {.global_batch = kOwnBatch * n, .strategy = "local", .round = {kOwnBatch, outer, n, overlap}};
+  return {.global_batch = kOwnBatch * n, .strategy = "local", .round = {kOwnBatch, outer, n}};
 }
 
 double farthest(const std::vector<float>& a, const std::vector<float>& b) {
@@ -857,74 +857,12 @@ TEST_CASE("a round moves the common weights by the ranks' weighted differences")
   CHECK(static_cast<bool>(replica.trainer.strategy().outer_velocity()) == (outer == "nesterov"));
 }
 
-TEST_CASE("with overlap, a round's differences update the common weights at the end of the next round") {
-  const World world;
-  const auto n = static_cast<std::size_t>(world.size());
-  const std::string outer = GENERATE("average", "nesterov");
-  const BucketOptions buckets{GENERATE(1 << 20, 640), 0};
-  CAPTURE(outer, buckets.bytes);
-  Replica replica(world, "auto", buckets, local_steps(world, outer, true), with_norms());
-  const Parameters& parameters = replica.model.parameters();
-  std::deque<Alone> alone;  // each of the ranks
-  for (std::size_t rank = 0; rank < n; ++rank) alone.emplace_back(with_norms());
-  auto common = copied(parameters.weights());
-  std::vector<std::vector<float>> begun(n, common);
-  std::vector<double> sent(common.size()), velocity(common.size()), statistics;
-  const auto receive = [&] {
-    for (std::size_t i = 0; i < common.size(); ++i) {
-      velocity[i] = 0.5 * velocity[i] + sent[i];
-      common[i] -= static_cast<float>(outer == "average" ? sent[i] : 0.5 * (sent[i] + 0.5 * velocity[i]));
-    }
-  };
-  std::size_t begin = 0;
-  for (const std::size_t size : {2 * kOwnBatch * n, 2 * kOwnBatch * n + kOwnBatch + 1, kOwnBatch * ((n + 1) / 2)}) {
-    CAPTURE(size);
-    const StepPlan round{0, {begin, begin + size}, false};
-    begin += size;
-    const StepMetrics found = replica.step(world, round, {.evaluate = 1}, kOwnBatch);
-    CHECK(found.control_flags.evaluate == static_cast<float>(n));  // at once
-
-    receive();  // in the first round zeros
-    sent.assign(common.size(), 0);
-    statistics.assign(common.size(), 0);
-    for (std::size_t rank = 0; rank < n; ++rank) {
-      const Range share = round.share(static_cast<int>(rank), world.size(), 0, kOwnBatch);
-      auto own = own_weights(alone[rank], share);
-      const double weight = static_cast<double>(share.size()) / static_cast<double>(size);
-      for (const Parameter& p : parameters.all())
-        for (std::size_t i = p.offset / sizeof(float); i < (p.offset + p.bytes) / sizeof(float); ++i) {
-          const float difference = begun[rank][i] - own[i];
-          if (p.role == Role::statistic) statistics[i] += weight * own[i];
-          if (!p.trained()) continue;
-          sent[i] += weight * difference;
-          own[i] = common[i] - difference;
-        }
-      alone[rank].device->upload(std::as_bytes(std::span(own)), alone[rank].model.parameters().weights());
-      begun[rank] = own;
-    }
-    CHECK(farthest(copied(parameters.weights()), begun[static_cast<std::size_t>(world.rank())]) < 1e-4);
-  }
-
-  replica.trainer.finish();
-  receive();
-  for (const Parameter& p : parameters.all())
-    if (p.role == Role::statistic)
-      for (std::size_t i = p.offset / sizeof(float); i < (p.offset + p.bytes) / sizeof(float); ++i)
-        common[i] = static_cast<float>(statistics[i]);
-  CHECK(farthest(copied(parameters.weights()), common) < 1e-4);
-  const std::uint64_t bits = hash(parameters.weights());
-  CHECK(world.gather(bits) == std::vector(n, bits));
-  replica.trainer.finish();  // once more, which changes nothing
-  CHECK(hash(parameters.weights()) == bits);
-}
-
 TEST_CASE("with 8-bit messages rounds lose nothing, and all ranks end with the same weights") {
   const World world;
   const auto n = static_cast<std::size_t>(world.size());
-  const bool overlap = GENERATE(false, true);
   const BucketOptions buckets{GENERATE(1 << 20, 640), 0};
-  CAPTURE(overlap, buckets.bytes);
-  const StepOptions options = local_steps(world, "average", overlap);
+  CAPTURE(buckets.bytes);
+  const StepOptions options = local_steps(world, "average");
   Replica exact(world, "auto", buckets, options, with_norms()),
       coded(world, "auto", buckets, options, with_norms(), kRule, WireType::int8);
   const auto start = copied(exact.model.parameters().weights());

@@ -361,7 +361,7 @@ class Local(GpuTest):
                 (0, None, {"outer": "nesterov"}), (2, gpus(2), {"all_reduce": "direct", "ema": 0.9, "clip_norm": 1}),
                 (2, gpus(2), {"all_reduce": "nccl", "optimizer": "adamw", "lr": 0.001, "momentum": None}),
                 (3, None, {"all_reduce": "message-ring", "wire": "bf16"}),
-                (4, gpus(4), {"all_reduce": "ring", "outer": "nesterov", "overlap": True, "global_batch": 20})):
+                (4, gpus(4), {"all_reduce": "ring", "outer": "nesterov", "global_batch": 20})):
             with self.subTest(ranks=ranks, **options):
                 options = {"precision": "fp32", "epochs": 2, "metrics_every": 1, **options}
                 narrow = "wire" in options
@@ -385,7 +385,7 @@ class Local(GpuTest):
                 self.assertLess(losses[2], 0.5 * losses[0])
 
     def test_resumed_runs_are_bit_identical(self):
-        for name, options in (("bf16", {"model": "resnet20", "outer": "nesterov", "overlap": True, "ema": 0.9}),
+        for name, options in (("bf16", {"model": "resnet20", "outer": "nesterov", "ema": 0.9}),
                               ("fp16", {"precision": "fp16"})):
             with self.subTest(name):
                 options = {"ranks": 3, "epochs": 3, "checkpoint_every": 3, "eval_every": "end", **options}
@@ -406,7 +406,7 @@ class Local(GpuTest):
         self.train(out, ranks=3, precision="fp32", epochs=3, max_steps=7, resume=True)  # with synchronous steps
 
     def test_repeated_runs_are_bit_identical(self):
-        outs = [self.train_local(name, 3, model="resnet20", overlap=True)[0] for name in ("a", "b")]
+        outs = [self.train_local(name, 3, model="resnet20")[0] for name in ("a", "b")]
         self.assert_same_state(*(out / "checkpoint.h5" for out in outs))
 
     def test_the_ledger_adds_up(self):
@@ -415,7 +415,7 @@ class Local(GpuTest):
 
     def test_timeline(self):
         file = self.folder / "timeline.json"
-        self.train_local("out", epochs=4, overlap=True, timeline=file)
+        self.train_local("out", epochs=4, timeline=file)
         names = [event["name"] for event in json.loads(file.read_text()) if event["ph"] == "X" and event["pid"] == 1]
         self.assertEqual(names.count("step"), 3)  # the rounds from the sixth on, of 2, 3 and 2 steps
         self.assertEqual(names.count("forward"), 7)

@@ -311,7 +311,7 @@ class SurviveInRounds(helper.ProgramTest):
                 (3, {0: 7}, {"servers": 1}), (3, {2: 9}, {"servers": 1}),  # a worker, and the only server
                 (4, {3: 5, 1: 22}, {"servers": 2}), (2, {0: 7}, {"servers": 1}), (3, {0: 3}, {"sync_every": "0.05s"}),
                 (3, {1: 7, 0: 19}, {"strategy": "local"}),
-                (3, {0: 7}, {"strategy": "local", "outer": "nesterov", "overlap": True, "model": "resnet20"})))):
+                (3, {0: 7}, {"strategy": "local", "outer": "nesterov", "model": "resnet20"})))):
             with self.subTest(ranks=ranks, deaths=deaths, **options):
                 self.assert_each_step_once(self.folder / str(number), results)
                 if "sync_every" not in options:

@@ -276,9 +276,9 @@ TEST_CASE("sharded steps keep a share of the optimizer's state in GPU memory") {
 
 namespace {
 
-StepOptions local_steps(const std::string& outer, bool overlap) {
+StepOptions local_steps(const std::string& outer) {
   const auto n = static_cast<std::size_t>(World().size());
-  return {.global_batch = kBatch * n, .strategy = "local", .round = {kBatch, outer, n, overlap}};
+  return {.global_batch = kBatch * n, .strategy = "local", .round = {kBatch, outer, n}};
 }
 
 StepOptions async_steps(const World& world, std::size_t staleness, std::size_t servers = 0) {
@@ -315,11 +315,10 @@ double farthest(const std::vector<float>& a, const std::vector<float>& b) {
 TEST_CASE("rounds give the weights of the CPU") {
   const World world(GENERATE(0, 1));  // in parameter servers: on one node, and one rank on each
   const std::size_t servers = world.size() > 1 ? 1 : 0;
-  StepOptions options =
-      GENERATE_COPY(local_steps("average", false), local_steps("average", true), local_steps("nesterov", false),
-                    local_steps("nesterov", true), async_steps(world, 0), async_steps(world, 0, servers));
+  StepOptions options = GENERATE_COPY(local_steps("average"), local_steps("nesterov"), async_steps(world, 0),
+                                      async_steps(world, 0, servers));
   options.round.world = &world;  // of this run of the test
-  CAPTURE(world.one_node(), options.strategy, options.round.outer, options.round.overlap, options.round.servers);
+  CAPTURE(world.one_node(), options.strategy, options.round.outer, options.round.servers);
   const Graph graph = make_model("lenet", kTask);
   Run gpu(Precision::fp32, graph, Sgd{.momentum = 0.9f}, kSomeBuckets, nullptr, options),
       cpu(Precision::fp32, graph, Sgd{.momentum = 0.9f}, kSomeBuckets, nullptr, options, "cpu");
@@ -355,10 +354,9 @@ TEST_CASE("rounds give the weights of the CPU") {
 TEST_CASE("after a round all ranks have the same weights, and narrow copies of them") {
   const World world;
   const Precision precision = GENERATE(Precision::bf16, Precision::fp16);
-  StepOptions options =
-      GENERATE_COPY(local_steps("nesterov", false), local_steps("nesterov", true), async_steps(world, 2));
+  StepOptions options = GENERATE_COPY(local_steps("nesterov"), async_steps(world, 2));
   options.round.world = &world;  // of this run of the test
-  CAPTURE(to_string(precision), options.strategy, options.round.overlap);
+  CAPTURE(to_string(precision), options.strategy);
   Run run(precision, Sgd{.momentum = 0.9f}, kSomeBuckets, nullptr, options);
   const Parameters& parameters = run.model.parameters();
   const auto expect_narrow_copies = [&] {
@@ -379,7 +377,7 @@ TEST_CASE("after a round all ranks have the same weights, and narrow copies of t
 }
 
 TEST_CASE("in fp16 each rank skips its own updates that overflow") {
-  const StepOptions options = local_steps("average", false);
+  const StepOptions options = local_steps("average");
   Run run(Precision::fp16, Sgd{.momentum = 0.9f}, kSomeBuckets, nullptr, options);
   const bool overflows = run.world.rank() == run.world.size() - 1;
   LossScaling& scaling = *run.device->loss_scaling();
@@ -425,7 +423,7 @@ TEST_CASE("in fp16 gradients that overflow do not reach the owners of weights") 
 
 TEST_CASE("a round may have more marks than are kept") {
   if (many_ranks()) return;
-  const StepOptions options = local_steps("average", true);
+  const StepOptions options = local_steps("average");
   Run run(Precision::bf16, Sgd{}, kSomeBuckets, nullptr, options);
   run.trainer.before_part([&](std::size_t) {
     for (std::size_t mark = 0; mark < cuda::LaneClock::kRemembered / 3; ++mark) run.device->mark();
@@ -448,8 +446,7 @@ TEST_CASE("a step allocates no GPU memory") {
 TEST_CASE("a round allocates no GPU memory") {
   if (many_ranks()) return;
   const World world;
-  StepOptions options =
-      GENERATE_COPY(local_steps("nesterov", false), local_steps("nesterov", true), async_steps(world, 2));
+  StepOptions options = GENERATE_COPY(local_steps("nesterov"), async_steps(world, 2));
   options.round.world = &world;  // of this run of the test
   Run run(Precision::bf16, AdamW{}, kSomeBuckets, nullptr, options);
   for (std::uint64_t number = 0; number < 3; ++number) run.round(number, 2 * options.global_batch);
