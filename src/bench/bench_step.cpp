@@ -33,7 +33,6 @@
 #include "src/metrics/results.h"
 #include "src/onnx/network_file.h"
 #include "src/scaling/step_profile.h"
-#include "src/step/bucket_tuner.h"
 #include "src/step/replicas.h"
 #include "src/step/timeline.h"
 #include "src/step/trainer.h"
@@ -281,15 +280,14 @@ struct Turns {
 };
 
 // Returns the turns that fill the requested time; the same on every rank.
-Turns warm_up(const World& world, Candidates& candidates, const Batch& batch, const TrainedNetwork* trained, bool tune,
+Turns warm_up(const World& world, Candidates& candidates, const Batch& batch, const TrainedNetwork* trained,
               double seconds, Meter& meter) {
   double slowest = 0, done = 0;
   meter.begin();
   for (Candidate& candidate : candidates) {
     meter.show("warming up " + candidate.name, done, "");
     done += 1 / static_cast<double>(candidates.size());
-    if (tune) candidate.buckets = to_string(tune_buckets(world, candidate.trainer, batch));
-    if (trained != nullptr) candidate.restore(*trained);  // after tuning, which may discard states
+    if (trained != nullptr) candidate.restore(*trained);
     announce_slow_steps(meter, candidate, make_steps(world, candidate, batch, 1), seconds);
     const double first = make_steps(world, candidate, batch, kFirstSteps - 1);
     candidate.after_first_steps = checksum(candidate.model, candidate.optimizer);
@@ -468,8 +466,7 @@ void bench_step(const World& world, const BenchStepOptions& given) {
   const OnError abandon_all_reduces(
       [&] { std::ranges::for_each(candidates, [](auto& c) { c.all_reduce->abandon(); }); });
   Meter meter(world.root(), Meter::Style::bar);
-  const Turns turns =
-      warm_up(world, candidates, batch, trained ? &*trained : nullptr, options.tune_buckets, options.seconds, meter);
+  const Turns turns = warm_up(world, candidates, batch, trained ? &*trained : nullptr, options.seconds, meter);
   take_turns(world, candidates, batch, turns, timeline, meter);
   const std::string timeline_text = timeline.write(world);
   auto peak_memory = static_cast<double>(peak_memory_bytes());

@@ -29,7 +29,6 @@ struct BenchStepOptions {
   std::string wire = "fp32";
   std::string recompute = "none";
   BucketOptions buckets;
-  bool tune_buckets = false;
   double seconds = 5;
   std::filesystem::path json;
   std::string configuration;  // all of the above as TOML

@@ -1,12 +1,10 @@
 #pragma once
 
 #include <array>
-#include <cmath>
 #include <cstdint>
 #include <optional>
 #include <type_traits>
 
-#include "collectives/gradient_buckets.h"
 #include "kernels/device.h"
 #include "src/data/sampler.h"
 #include "src/step/score.h"
@@ -19,11 +17,9 @@ namespace annulus {
 struct RunState {
   std::uint64_t step = 0;                  // steps done
   Cursor cursor;                           // next training sample
-  std::uint64_t ranks = 0;                 // this and the next five are as of the last checkpoint
+  std::uint64_t ranks = 0;                 // this and the next four are as of the last checkpoint
   std::uint64_t milliseconds = 0;          // duration of the run, all its parts together, by each rank's clock
   std::optional<std::uint64_t> crossover;  // see AllReduceInfo
-  BucketOptions buckets;                   // the last bits of the gradients depend on these
-  std::uint64_t tuned_for_ranks = 0;       // number of ranks for which --bucket tune chose the buckets; 0: it did not
   std::uint64_t shards = 0;                // of --shards; 0: the run has none
   std::uint64_t threads = 0;               // per rank; only counts if there are shards, since their bits depend on it
   std::optional<bool> gpu_decodes;         // whether the GPU decodes JPEG images; none: that was not a choice
@@ -53,7 +49,7 @@ T& made(std::optional<T>& value) {
 }  // namespace run_state
 
 // clang-format off
-inline constexpr std::array<RunStateField, 16> kRunStateFields{{
+inline constexpr std::array<RunStateField, 13> kRunStateFields{{
     {"step", true, [](const RunState& s) { return std::optional(s.step); },
      [](RunState& s, std::uint64_t v) { s.step = v; }},
     {"epoch", true, [](const RunState& s) { return std::optional<std::uint64_t>(s.cursor.epoch); },
@@ -66,13 +62,6 @@ inline constexpr std::array<RunStateField, 16> kRunStateFields{{
      [](RunState& s, std::uint64_t v) { s.milliseconds = v; }},
     {"crossover_bytes", false, [](const RunState& s) { return s.crossover; },
      [](RunState& s, std::uint64_t v) { s.crossover = v; }},
-    {"bucket_bytes", true, [](const RunState& s) { return std::optional<std::uint64_t>(s.buckets.bytes); },
-     [](RunState& s, std::uint64_t v) { s.buckets.bytes = v; }},
-    {"deferred_percent", true,
-     [](const RunState& s) { return std::optional(static_cast<std::uint64_t>(std::lround(100 * s.buckets.deferred))); },
-     [](RunState& s, std::uint64_t v) { s.buckets.deferred = static_cast<double>(v) / 100; }},
-    {"tuned_for_ranks", true, [](const RunState& s) { return std::optional(s.tuned_for_ranks); },
-     [](RunState& s, std::uint64_t v) { s.tuned_for_ranks = v; }},
     {"shards", false, [](const RunState& s) { return std::optional(s.shards); },
      [](RunState& s, std::uint64_t v) { s.shards = v; }},
     {"shard_threads", false, [](const RunState& s) { return std::optional(s.threads); },

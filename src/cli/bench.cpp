@@ -128,11 +128,10 @@ void add_bench(CLI::App& app, Command& chosen) {
       ->delimiter(',')
       ->default_str("synchronous");
   add_wire_option(*step, s.wire)->group("All-reduce");
-  add_bucket_options(*step, s.buckets, &s.tune_buckets);
+  add_bucket_options(*step, s.buckets);
   add_device_options(*step, s.device);
   add_timeline_options(*step, s.timeline);
   step->callback([&chosen, step, step_options] {
-    expect_one_choice(step_options->buckets, step_options->tune_buckets);
     if (step_options->shards > 0 &&
         (step_options->all_reduce != std::vector<std::string>{"auto"} || step_options->wire != "fp32"))
       throw CLI::ValidationError("--shards", "sums in an order of its own: remove --all-reduce and --wire");

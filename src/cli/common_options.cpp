@@ -161,23 +161,18 @@ CLI::Option* add_recompute_option(CLI::App& command, std::string& recompute) {
       ->capture_default_str();
 }
 
-void add_bucket_options(CLI::App& command, BucketOptions& buckets, bool* tune) {
+void add_bucket_options(CLI::App& command, BucketOptions& buckets) {
   constexpr std::uint64_t smallest = 4096, largest = std::uint64_t{1} << 40;
-  const auto parse = [&buckets, tune](std::string text) {
+  const auto parse = [&buckets](std::string text) {
     buckets.bytes = 0;
-    if (tune != nullptr) *tune = text == "tune";
-    if (text == "auto" || (tune != nullptr && *tune)) return;
+    if (text == "auto") return;
     if (!byte_size(smallest, largest)(text).empty())
-      throw CLI::ValidationError("--bucket", unexpected(fmt::format("auto{} or a size of at least 4KiB, such as 1MiB",
-                                                                    tune != nullptr ? ", tune" : ""),
-                                                        text));
+      throw CLI::ValidationError("--bucket", unexpected("auto or a size of at least 4KiB, such as 1MiB", text));
     buckets.bytes = std::stoull(text);
   };
   command
-      .add_option_function<std::string>(
-          "--bucket", parse,
-          fmt::format("Bucket size, such as 1MiB; auto: 1/8 of all gradients, clamped to 64KiB..4MiB{}",
-                      tune != nullptr ? "; tune: by trials, together with --defer" : ""))
+      .add_option_function<std::string>("--bucket", parse,
+                                        "Bucket size, such as 1MiB; auto: 1/8 of all gradients, clamped to 64KiB..4MiB")
       ->type_name("SIZE")
       ->group("All-reduce")
       ->default_str("auto");
@@ -188,12 +183,6 @@ void add_bucket_options(CLI::App& command, BucketOptions& buckets, bool* tune) {
       ->group("All-reduce")
       ->transform(number_from(0, 1))
       ->capture_default_str();
-}
-
-void expect_one_choice(const BucketOptions& buckets, bool tune) {
-  if (tune && buckets.deferred > 0)
-    throw CLI::ValidationError("--defer",
-                               "--bucket tune chooses what is deferred: remove the option, or give --bucket a size");
 }
 
 void add_timeline_options(CLI::App& command, TimelineOptions& options) {

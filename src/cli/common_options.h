@@ -47,14 +47,11 @@ CLI::Option* add_data_changed_flag(CLI::App& command, bool& changed, const std::
 
 CLI::Option* add_wire_option(CLI::App& command, std::string& wire, bool int8 = false);
 CLI::Option* add_recompute_option(CLI::App& command, std::string& recompute);
-void add_bucket_options(CLI::App& command, BucketOptions& buckets, bool* tune);  // the value "tune" if it is not null
+void add_bucket_options(CLI::App& command, BucketOptions& buckets);
 void add_timeline_options(CLI::App& command, TimelineOptions& options);
 
 // For commands that report their progress to the Watchdog.
 void add_stall_option(CLI::App& command, Command& chosen);
-
-// Throws CLI::ValidationError if the options contradict each other.
-void expect_one_choice(const BucketOptions& buckets, bool tune);
 
 // --overwrite, and the rule of src/io/output_file.h, which rank 0 applies.
 void add_overwrite_option(CLI::App& command, bool& overwrite);

@@ -125,7 +125,7 @@ void add_predict_scaling(CLI::App& app, Command& chosen) {
       ->capture_default_str()
       ->group("All-reduce");
   add_wire_option(*command, *wire)->group("All-reduce");
-  add_bucket_options(*command, o.buckets, nullptr);
+  add_bucket_options(*command, o.buckets);
   add_interference(*command, o.interference);
   command
       ->add_option("--noise", o.noise,

@@ -309,7 +309,6 @@ void expect_sense(const TrainOptions& o) {
   if (local || async)
     if (const auto option = first_used({{o.shards > 0, "--shards"},
                                         {o.accumulate > 1, "--accumulate"},
-                                        {o.tune_buckets, "--bucket tune"},
                                         {o.buckets.deferred > 0, "--defer"},
                                         {o.sync_batch_norm, "--sync-batch-norm"},
                                         {async && o.clip_norm > 0, "--clip-norm"},
@@ -326,7 +325,6 @@ void expect_sense(const TrainOptions& o) {
     if (const auto option = first_used({{o.shards > 0, "--shards"},
                                         {o.strategy != "synchronous", "--strategy " + o.strategy},
                                         {o.sync_batch_norm, "--sync-batch-norm"},
-                                        {o.tune_buckets, "--bucket tune"},
                                         {o.buckets.deferred > 0, "--defer"}}))
       fail("--pipeline does not support {} yet: remove one of them", *option);
   if (o.clip_norm > 0 && o.buckets.deferred > 0)
@@ -526,7 +524,7 @@ void add_train(CLI::App& app, Command& chosen) {
       ->capture_default_str()
       ->group("All-reduce");
   add_wire_option(*command, o.wire, true)->group("All-reduce");
-  add_bucket_options(*command, o.buckets, &o.tune_buckets);
+  add_bucket_options(*command, o.buckets);
   add_device_options(*command, o.device);
   add_timeline_options(*command, o.timeline);
   add_fault_option(*command, o.faults);
@@ -543,7 +541,6 @@ void add_train(CLI::App& app, Command& chosen) {
       ->group("Checkpoints");
 
   command->callback([&chosen, command, options, best, print] {
-    expect_one_choice(options->buckets, options->tune_buckets);
     try {
       expect_sense(*options);
     } catch (const Error& error) {

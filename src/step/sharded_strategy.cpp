@@ -32,7 +32,6 @@ class Sharded final : public Strategy {
     optimizer_.update(chunk(bucket));
     updated_ = true;
   }
-  void skip_update() override { updated_ = true; }
 
   // Of common weights, all buckets that were updated since the last time are gathered together.
   void send_weights(std::size_t bucket) override {
@@ -82,7 +81,7 @@ class Sharded final : public Strategy {
   AllReduce& all_reduce_;
   Optimizer& optimizer_;
   const bool common_;     // whether the weights are the same array on all ranks
-  bool updated_ = false;  // some bucket was, or its update skipped, since the last meeting
+  bool updated_ = false;  // some bucket was, since the last meeting
   AllReduce::Ticket meeting_ = 0;
   const GradientBuckets* buckets_ = nullptr;
   std::vector<AllReduce::Ticket> gathered_;  // of each bucket's weights

@@ -74,8 +74,6 @@ class Strategy {
   // Updates from the reduced gradients of a bucket. REQUIRES: they have been waited for; all ranks update their buckets
   // in the same order.
   virtual void update(std::size_t bucket) = 0;
-  // Instead of an update, in a rehearsal of a step: what follows takes its time, but the weights do not change.
-  virtual void skip_update() {}
 
   // If buckets are reduce-scattered, begins to gather the weights of one that was updated, and waits until this rank
   // has them. Collective; the first in the same order on all ranks.

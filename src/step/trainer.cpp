@@ -1,13 +1,15 @@
 #include "src/step/trainer.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 
-#include "kernels/base/clock.h"
 #include "kernels/base/error.h"
 #include "kernels/base/lane_span.h"
 #include "kernels/base/subnormals.h"
+#include "src/io/bytes.h"
 
 namespace annulus {
 namespace {
@@ -95,6 +97,11 @@ std::size_t kept_at_once(const TreeOrder& order) {
 
 }  // namespace
 
+std::string to_string(const BucketOptions& buckets) {
+  return format_bytes(buckets.bytes) +
+         (buckets.deferred > 0 ? fmt::format(", {:.0f} % deferred", 100 * buckets.deferred) : "");
+}
+
 Parameters::Allocate allocate_in(AllReduce& all_reduce) {
   return [&all_reduce](std::size_t bytes) { return all_reduce.allocate(bytes); };
 }
@@ -132,7 +139,7 @@ Trainer::Trainer(Model& model, AllReduce& all_reduce, Optimizer& optimizer, Ledg
   model_.sum_over_ranks([this](DeviceView values) {
     const AllReduce::Ticket ticket = all_reduce_.enqueue(values, AllReduce::Next::wait, AllReduce::kWithinPass);
     const Timestamps::Part part = wait_for_ranks([&] { all_reduce_.join(ticket); });
-    if (!rehearsing_) timestamps_.finishing.push_back(part);
+    timestamps_.finishing.push_back(part);
   });
 }
 
@@ -204,9 +211,12 @@ void Trainer::continue_with(const StepOptions& options) {
   options_ = options;
   allocate_kept();
   strategy_->continue_with(options.round);
-  cut_buckets(bucket_options_);
+  buckets_ = make_buckets(model_, bucket_options_, all_reduce_, table_, waits_for_all(model_, optimizer_, options_),
+                          *strategy_);
+  plan_strategy();
+  activity_.plan(buckets_.size());
   pending_ = {};
-  rehearsing_ = computing_ = updating_ = false;
+  computing_ = updating_ = false;
   for (StepTimestamps* timestamps : {&timestamps_, &last_timestamps_}) *timestamps = {};
 }
 
@@ -216,14 +226,6 @@ bool Trainer::updates_together() const {
 
 void Trainer::plan_strategy() {
   strategy_->plan(buckets_, [this](DeviceView values) { sum_norms(values); });
-}
-
-void Trainer::cut_buckets(const BucketOptions& options) {
-  bucket_options_ = resolve(options, model_.parameters());
-  buckets_ = make_buckets(model_, bucket_options_, all_reduce_, table_, waits_for_all(model_, optimizer_, options_),
-                          *strategy_);
-  plan_strategy();
-  activity_.plan(buckets_.size());
 }
 
 StepMetrics Trainer::step(const Batch& batch, const ControlFlags& flags, const Mark& begun) {
@@ -320,27 +322,6 @@ void Trainer::book(Timestamps& timestamps, StepTimestamps& step) {
   timestamps.neighbours.clear();
 }
 
-double Trainer::rehearse(const Batch& batch) {
-  rehearsing_ = true;
-  double seconds = 0;
-  // The last repetition is timed. It begins as steps do: with deferred buckets and weights of the previous one, and, on
-  // a device that records work, with the recordings made in the second.
-  const bool leaves_work = buckets_.deferred().size() > 0 || strategy_->scatters();
-  for (int time = device_.info().records ? -1 : leaves_work ? 0 : 1; time < 2; ++time) {
-    const double begun = now_seconds();
-    load(batch, 0);
-    compute(batch, {});
-    wait(0);
-    finish_undeferred();
-    device_.finish();
-    seconds = now_seconds() - begun;
-  }
-  finish_from(0);
-  activity_.enter(Activity::Phase::meeting);  // its time is compared with the other ranks'
-  rehearsing_ = false;
-  return seconds;
-}
-
 void Trainer::finish_undeferred() {
   for (std::size_t bucket = 0; bucket < sent_buckets(); ++bucket) {
     if (buckets_.is_deferred(bucket)) continue;
@@ -352,7 +333,7 @@ void Trainer::finish_undeferred() {
   for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket)
     if (!buckets_.is_deferred(bucket) && held_back(bucket)) update(bucket);
   LossScaling* const scaling = device_.loss_scaling();
-  if (scaling != nullptr && updates_together() && !rehearsing_) scaling->conclude();
+  if (scaling != nullptr && updates_together()) scaling->conclude();
   pending_ = buckets_.deferred();
   if (strategy_->scatters()) send_weights();
 }
@@ -388,7 +369,6 @@ void Trainer::use_all_gradients() {
   const Mark begun = device_.mark();
   // Adds the rows of all ranks to a shared embedding's gradient, which has been all-reduced without them.
   if (exchanges()) embedding_->add_rows(model_.embedding_gradient()->table);
-  if (rehearsing_) return;
   // A single gradient that overflows, in any bucket, forbids all updates.
   // (If they are reduce-scattered, a rank has its chunks of their sums, and parts of the others'.)
   if (LossScaling* scaling = device_.loss_scaling()) {
@@ -686,7 +666,7 @@ void Trainer::begin_backward(ControlFlags flags) {
 // Sends the rows of a shared embedding's gradient when backward has ended, before deferred buckets.
 void Trainer::send_rows(const Batch& batch, AllReduce::Ticket tokens) {
   const Timestamps::Part waited = wait_for_ranks([&] { all_reduce_.wait(tokens); });
-  if (!rehearsing_) timestamps_.finishing.push_back(waited);
+  timestamps_.finishing.push_back(waited);
   Network::EmbeddingGradient gradient = *model_.embedding_gradient();  // for an empty share, without rows
   if (batch.size() > 0) {
     gradient = *network(batch, options_.parts_of(batch.size()) - 1).embedding_gradient();
@@ -722,7 +702,7 @@ Trainer::Timestamps::Part Trainer::wait_for_ranks(const Wait& wait) {
   wait();
   const Mark ended = device_.mark();
   activity_.enter(before);
-  if (all_reduce_.info().reduces && !rehearsing_) timestamps_.waits.push_back({begun, begun, ended});
+  if (all_reduce_.info().reduces) timestamps_.waits.push_back({begun, begun, ended});
   return {begun, ended};
 }
 
@@ -732,7 +712,7 @@ void Trainer::finish_from(std::size_t parameters) {
   const Mark begun = device_.mark();
   while (needed()) finish(--pending_.end);
   activity_.enter(Activity::Phase::forward);
-  if (!rehearsing_) timestamps_.finishing.push_back({begun, device_.mark()});
+  timestamps_.finishing.push_back({begun, device_.mark()});
 }
 
 void Trainer::finish(std::size_t bucket) {
@@ -752,7 +732,7 @@ void Trainer::wait(std::size_t bucket) {
     buckets_.wait(bucket);
   else
     buckets_.join(bucket);
-  if (!all_reduce_.info().reduces || rehearsing_) return;
+  if (!all_reduce_.info().reduces) return;
   // Even with zero-cost communication the step must wait for the slowest rank's last gradient, here or at a later
   // bucket. (For a deferred bucket: the last gradient of the step that sent it.)
   GradientBuckets::Times times = buckets_.times(bucket);
@@ -765,7 +745,6 @@ void Trainer::wait(std::size_t bucket) {
 // are done, a layer's weights are read in its own passes only, and buckets with a table that two layers share are held
 // back.
 void Trainer::update(std::size_t bucket) {
-  if (rehearsing_) return strategy_->skip_update();
   activity_.enter(Activity::Phase::optimizer, bucket);
   const Mark begun = device_.mark();
   const LaneSpan span(device_, lane_, "update of bucket", static_cast<std::int64_t>(bucket + 1), begun);

@@ -25,6 +25,8 @@
 
 namespace annulus {
 
+std::string to_string(const BucketOptions& buckets);  // "1 MiB, 25 % deferred"
+
 // For Model: allocates gradients in the all-reduce's memory, which needs the fewest copies.
 Parameters::Allocate allocate_in(AllReduce& all_reduce);
 // Likewise for the weights, as the strategy of this name needs them.
@@ -132,11 +134,6 @@ class Trainer {
   }
   PartNorms take_parts() { return part_norms_.take(); }  // REQUIRES: after finish()
 
-  // Runs a step's computation, all-reduces and gathers without the update, to time other buckets. Changes gradients
-  // only.
-  // Returns the time in seconds.
-  double rehearse(const Batch& batch);
-
   // Each step begins to copy the next one's batch to the device before it waits for all-reduces. `peek` returns the
   // batch, or null if it is not ready.
   void peek_next(std::function<const Batch*()> peek) { peek_next_ = std::move(peek); }
@@ -154,12 +151,8 @@ class Trainer {
   // Continues after a step was left by an exception because ranks were lost. REQUIRES: the all-reduce continues, too.
   void continue_with(const StepOptions& options);
 
-  // May discard the optimizer's states and average, see Strategy::plan(). REQUIRES: after finish(); the same on every
-  // rank.
-  void cut_buckets(const BucketOptions& options);
   const BucketOptions& bucket_options() const { return bucket_options_; }  // with their size in bytes
   const GradientBuckets& buckets() const { return buckets_; }
-  bool may_defer() const { return !updates_together(); }
   bool reduces() const { return all_reduce_.info().reduces; }  // see AllReduceInfo
   Strategy& strategy() { return *strategy_; }
   // How long this rank took for its own part of the last step: until it had nothing left but to wait for the others.
@@ -279,7 +272,6 @@ class Trainer {
   std::uint64_t before_round_ = 0;  // steps
   Buffer round_metrics_;  // means over a round so far, each part's with its weight; empty if there are no rounds
   std::vector<std::byte> slots_;  // with the metrics of a step
-  bool rehearsing_ = false;       // nothing is updated or booked
   bool computing_ = false;        // the passes of a step
   bool updating_ = false;         // some parameters are those of the next step
   double own_seconds_ = 0;        // see own_seconds()

@@ -25,7 +25,6 @@
 #include "src/job/consistency.h"
 #include "src/job/signals.h"
 #include "src/onnx/network_file.h"
-#include "src/step/bucket_tuner.h"
 #include "src/step/pipeline_schedule.h"
 #include "src/step/replicas.h"
 #include "src/train/announce.h"
@@ -101,23 +100,6 @@ void choose_decoder(TrainingInputs& inputs, RunRecord& record, RunState& state) 
   if (inputs.world.root()) record.progress.line(report);
 }
 
-// Chooses the buckets by trials if --bucket tune is given, unless the resumed run did so on as many ranks. Returns a
-// description of the buckets.
-std::string choose_buckets(const TrainingInputs& inputs, Trainer& trainer, RunState& state) {
-  const auto ranks = static_cast<std::uint64_t>(inputs.world.size());
-  const bool tuned_before = std::exchange(state.tuned_for_ranks, 0) == ranks;
-  if (!inputs.options.tune_buckets) return to_string(trainer.bucket_options());
-  state.tuned_for_ranks = ranks;
-  if (tuned_before && (state.buckets.deferred == 0 || trainer.may_defer())) {
-    trainer.cut_buckets(state.buckets);
-    return to_string(trainer.bucket_options()) + ", as tuned before";
-  }
-  BatchRequest trial = inputs.batches_from(state.cursor);
-  trial.end_epoch = state.cursor.epoch + 1;  // also if only an evaluation is left
-  Loader loader(*inputs.training, inputs.training_plan, trial);
-  return to_string(tune_buckets(inputs.world, trainer, loader.next()));
-}
-
 // The last batches of an epoch are smaller; a resumed epoch's may differ.
 void check_passes(const TrainingInputs& inputs, const RunState& state) {
   const std::size_t size = inputs.training->info().size;
@@ -145,6 +127,7 @@ void fill_in(const TrainingInputs& inputs, const Replica& replica, RunResult& re
   result.schedule = inputs.schedule.description();
   result.device = inputs.device->info().description;
   result.all_reduce = replica.all_reduce.info().description;
+  result.buckets = to_string(replica.trainer.bucket_options());
   if (!replica.plan) return;
   result.pipeline = PipelineResult{.cuts = replica.plan->cuts,
                                    .milliseconds = {},
@@ -311,10 +294,6 @@ int train_in(World& world, const TrainOptions& options, Watchdog& watchdog, Memb
   replica.model.parameters().initialize(options.seed);
   world.barrier();  // before rank 0 sets others, because all ranks of a node may have one array of weights
   const bool nothing_to_do = inputs.complete(state) && state.score && is_tested(inputs);
-  if (!nothing_to_do) {  // before the optimizer's states are set, which depend on the buckets if each rank keeps a part
-    activity.enter(Phase::tuning);
-    record.result.buckets = choose_buckets(inputs, replica.trainer, state);
-  }
   if (!resumption) {
     activity.enter(Phase::opening);
     for (const std::string& line : initial_weights(inputs, replica.model)) record.progress.line(printable(line));

@@ -79,7 +79,6 @@ struct TrainOptions {
   std::string all_reduce = "auto";
   std::string wire = "fp32";
   BucketOptions buckets;
-  bool tune_buckets = false;
   Interval evaluate_every;           // and at the run's end
   std::size_t evaluation_steps = 0;  // evaluate the first N global batches only; 0: all
   Interval checkpoint_every;         // and when the run stops, and after the best evaluation so far

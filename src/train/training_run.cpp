@@ -315,7 +315,6 @@ void TrainingRun::checkpoint() {
   state_.milliseconds =
       static_cast<std::uint64_t>(1e3 * (record_.result.earlier_seconds + now_seconds() - record_.begun));
   state_.crossover = replica_.all_reduce.info().crossover;
-  state_.buckets = replica_.trainer.bucket_options();
   state_.loss_scaling.reset();
   if (LossScaling* scaling = inputs_.device->loss_scaling()) {
     LossScaling::State common = scaling->state();  // else, after local steps, each rank would have its own

@@ -17,7 +17,6 @@
 #include "models/freeze.h"
 #include "models/synchronize.h"
 #include "models/zoo.h"
-#include "src/step/bucket_tuner.h"
 #include "tests/mpi/image_batch.h"
 #include "tests/mpi/text_batch.h"
 #include "tests/unit/random_values.h"
@@ -347,23 +346,6 @@ TEST_CASE("a network that shares its embedding trains to the same bits with defe
   CHECK(bits(deferred) == bits(plain));
 }
 
-TEST_CASE("tuning tries to defer buckets of a network that shares its embedding, and changes no weights") {
-  const World world;
-  constexpr TokenShape kShape{7, 300};
-  const auto n = static_cast<std::size_t>(world.size());
-  Replica replica(world, "ring", {}, {.global_batch = 2 * n}, make_model("gpt-tiny", token_task(kShape)));
-  const std::uint64_t weights = hash(replica.model.parameters().weights());
-  const StepPlan what = plan(0, 2 * n);
-  const Batch own = test::text_batch(what, what.share(world.rank(), world.size()), kShape);
-  const BucketTuning tuning = tune_buckets(world, replica.trainer, own);
-  CHECK(hash(replica.model.parameters().weights()) == weights);
-  CHECK(std::ranges::any_of(tuning.trials, [](const BucketTrial& trial) { return trial.buckets.deferred > 0; }) ==
-        (n > 1));
-  replica.trainer.step(own, {}, replica.device->mark());
-  replica.trainer.finish();
-  CHECK(hash(replica.model.parameters().weights()) != weights);
-}
-
 // Short all-reduces do not run beside the computation: the slow rank's first one completes when all of its gradients
 // are ready.
 TEST_CASE("waiting for any bucket counts as waiting while another rank still computes") {
@@ -415,8 +397,8 @@ TEST_CASE("gradients are clipped by the global norm, identically on all ranks") 
               Approx(gradient * kLimit / static_cast<float>(norms.mean())).margin(1e-6));
     }
   }
-  CHECK_FALSE(clipped.trainer.may_defer());
-  CHECK_THROWS_WITH(clipped.trainer.cut_buckets({64, 0.5}), Catch::Contains("--defer cannot be used with --clip-norm"));
+  CHECK_THROWS_WITH(Replica(world, "ring", {64, 0.5}, {.clip_norm = kLimit}),
+                    Catch::Contains("--defer cannot be used with --clip-norm"));
 }
 
 TEST_CASE("the norms of the parts' gradients are those of gradients computed apart") {
@@ -620,65 +602,6 @@ TEST_CASE("the sharded strategy refuses all-reduces without halves") {
   if (world.size() > 1)
     CHECK_THROWS_WITH(Replica(world, "mpi", {}, {.strategy = "sharded"}),
                       Catch::Contains("needs an all-reduce of reduce-scatter and all-gather"));
-}
-
-TEST_CASE("tuning changes only the buckets, and all ranks choose the same") {
-  const World world;
-  const auto n = static_cast<std::size_t>(world.size());
-  Task task = kTask;
-  task.classes = 1000;  // the gradients fill several buckets
-  Replica replica(world, "ring", {64, 0.5}, {}, make_model("mlp", task));
-  replica.step(world, plan(0, 2 * n));
-  replica.trainer.finish();
-  const std::uint64_t weights = hash(replica.model.parameters().weights());
-  const std::uint64_t velocity = hash(replica.optimizer.state(0));
-  const StepPlan what = plan(1, n - 1);  // the last rank's share is empty
-  const BucketTuning tuning =
-      tune_buckets(world, replica.trainer, samples(what, what.share(world.rank(), world.size())));
-  CHECK(hash(replica.model.parameters().weights()) == weights);
-  CHECK(hash(replica.optimizer.state(0)) == velocity);
-  CHECK(world.gather(std::uint64_t{tuning.chosen.bytes}) == std::vector<std::uint64_t>(n, tuning.chosen.bytes));
-  CHECK(world.gather(tuning.chosen.deferred) == std::vector<double>(n, tuning.chosen.deferred));
-  CHECK(replica.trainer.bucket_options() == tuning.chosen);
-  CHECK(tuning.trials.empty() == (n == 1));
-  if (n > 1) {
-    replica.trainer.cut_buckets({});
-    const BucketOptions defaults = replica.trainer.bucket_options();
-    CHECK(std::ranges::count(tuning.trials, defaults, &BucketTrial::buckets) == 1);
-    CHECK(std::ranges::is_sorted(tuning.trials, {}, [](const BucketTrial& trial) { return trial.buckets.bytes; }));
-    CHECK(tuning.trials.front().buckets.bytes < defaults.bytes);
-    CHECK(std::ranges::any_of(tuning.trials, [](const BucketTrial& trial) { return trial.buckets.deferred > 0; }));
-    replica.trainer.cut_buckets(tuning.trials.back().buckets);
-    CHECK(replica.trainer.buckets().size() == 1);
-  }
-  CHECK(replica.step(world, plan(1, 2 * n)).control_flags == ControlFlags{});  // rehearsals leave no flag set
-}
-
-TEST_CASE("tuning sharded steps changes no weights, and leaves states of the chosen buckets") {
-  const World world;
-  const auto n = static_cast<std::size_t>(world.size());
-  const std::string algorithm = GENERATE("shm", "message-ring");
-  CAPTURE(algorithm);
-  Task task = kTask;
-  task.classes = 1000;
-  const Graph graph = make_model("mlp", task);
-  Gatherable sharded(world, algorithm, kRule, {64, 0.5}, {.strategy = "sharded"}, graph);
-  world.barrier();
-  const std::uint64_t weights = sharded.weights();
-  const StepPlan what = plan(1, n - 1);
-  const BucketTuning tuning =
-      tune_buckets(world, sharded.trainer, samples(what, what.share(world.rank(), world.size())));
-  CHECK(sharded.weights() == weights);
-  CHECK(tuning.trials.empty() == (n == 1));
-  sharded.optimizer.begin_average();
-  Gatherable whole(world, algorithm, kRule, tuning.chosen, {}, graph);
-  for (std::size_t step = 0; step < 3; ++step)
-    for (Gatherable* run : {&whole, &sharded}) run->step(world, plan(step, 2 * n));
-  for (Gatherable* run : {&whole, &sharded}) run->trainer.finish();
-  CHECK(sharded.weights() == whole.weights());
-  CHECK(sharded.weights() != weights);
-  CHECK(hash(sharded.trainer.strategy().gather(sharded.optimizer.state(0))) == hash(whole.optimizer.state(0)));
-  CHECK(hash(sharded.trainer.strategy().gather(sharded.optimizer.average())) == hash(whole.optimizer.average()));
 }
 
 TEST_CASE("control flags are summed, including those of ranks without samples") {

@@ -40,11 +40,6 @@ class Ledger(helper.ProgramTest):
                 total = sum(epoch["ledger"]["wall"] for epoch in results["epochs"])
                 self.assertAlmostEqual(results["ledger"]["wall"], total, delta=1e-9 * total)
 
-    def test_rehearsals_are_not_accounted(self):
-        ledger = self.train(self.folder / "out", ranks=2, model="lenet", bucket="tune", max_steps=1)["ledger"]
-        for part in PARTS[:-1]:
-            self.assertGreaterEqual(min(ledger["ranks"][part]), 0, part)
-
     def test_the_table_names_ranks_if_there_are_several(self):
         for ranks in (1, 2):
             with self.subTest(ranks=ranks):

@@ -259,8 +259,7 @@ class AllReduce(GpuTest):
         whole = self.folder / "whole"
         small = {"ranks": 2, "global_batch": 4, "max_steps": 5}
         self.train(whole, **small)
-        for name, options in {"small": {"bucket": "8KiB"}, "tuned": {"bucket": "tune"},
-                              "deferred": {"defer": 0.5}}.items():
+        for name, options in {"small": {"bucket": "8KiB"}, "deferred": {"defer": 0.5}}.items():
             with self.subTest(name):
                 self.train(self.folder / name, **small, **options)
                 self.assert_same_state(whole / "checkpoint.h5", self.folder / name / "checkpoint.h5")
@@ -276,10 +275,6 @@ class AllReduce(GpuTest):
     def test_deferring_in_fp16_is_refused(self):
         result = run(*self.training(self.folder / "out", defer=0.5, precision="fp16"), ranks=2)
         self.assert_refused(result, r"--defer cannot be used with --precision fp16")
-
-    def test_tuned_buckets_in_fp16(self):
-        results = self.train(self.folder / "out", ranks=2, bucket="tune", precision="fp16", global_batch=4, max_steps=2)
-        self.assertNotIn("deferred", results["buckets"])
 
 
 class Sharded(GpuTest):
@@ -301,10 +296,6 @@ class Sharded(GpuTest):
 
     def test_nccl(self):
         self.assert_same_as_synchronous(ranks=2, all_reduce="nccl", environment=gpus(2))
-
-    def test_tuned_buckets(self):
-        results = self.train(self.folder / "out", ranks=2, strategy="sharded", bucket="tune", precision="bf16", max_steps=2)
-        self.assertRegex(results["buckets"], r"of \d+ tried")
 
     def assert_close_to_synchronous(self, **options):
         """Norms are added in another order than by one rank."""

@@ -56,21 +56,6 @@ class Sharded(helper.ProgramTest):
                                **options)
                 self.assert_same_state(*(out / "checkpoint.h5" for out in on_two))
 
-    def test_tuned_buckets(self):
-        """Also if the optimizer's state was read from a checkpoint."""
-        options = {"model": "cnn", "ranks": 3, "strategy": "sharded", "all_reduce": "ring", "ema": 0.9,
-                   "eval_every": "end"}
-        parts, whole = self.folder / "parts", self.folder / "whole"
-        tuned = self.train(parts, max_steps=2, bucket="tune", **options)["buckets"]
-        self.assertRegex(tuned, r"\(of \d+ tried, [\d.]+ to [\d.]+ ms a step\)")
-        self.train(parts, max_steps=4, bucket="tune", resume=True, **options)
-        bucket = int(helper.read_checkpoint(parts / "checkpoint.h5")["attributes"]["bucket_bytes"])
-        self.train(whole, max_steps=4, bucket=bucket, **options)
-        self.assert_same_state(whole / "checkpoint.h5", parts / "checkpoint.h5")
-        self.train(parts, max_steps=6, bucket="tune", resume=True, **{**options, "ranks": 2})
-        self.train(whole, max_steps=6, bucket="20KiB", resume=True, **{**options, "ranks": 2})
-        self.assert_same_state(whole / "checkpoint.h5", parts / "checkpoint.h5")  # sums of two do not depend on buckets
-
     def test_refusals(self):
         self.assert_all_refused((
             ({"optimizer": "lars", "defer": 0.5}, "--defer cannot be used with --optimizer lars"),
@@ -145,7 +130,6 @@ class Local(RoundsTest):
             ({"defer": 0.5}, "--strategy local does not support --defer"),
             ({"sync_batch_norm": True}, "--strategy local does not support --sync-batch-norm"),
             ({"wire": "fp16"}, "--strategy local does not support --wire fp16"),
-            ({"bucket": "tune"}, "--strategy local does not support --bucket tune"),
             ({"strategy": "synchronous", "wire": "int8"}, "--wire int8 belongs to --strategy local"),
             ({"strategy": "synchronous", "outer": "nesterov"}, "belongs to --strategy local"),
             ({"sync_every": "1epoch"}, "'1epoch' is not the length of a round"),

@@ -232,7 +232,7 @@ TEST_CASE("the version, with the commit if the source is from a repository", "[c
 TEST_CASE("texts that are parsed by functions have the same messages", "[cli]") {
   const auto message = [](const Words& words) { return CommandLine().parse(words); };
   CHECK(message({"train", "--bucket", "much"}) ==
-        "--bucket: expected auto, tune or a size of at least 4KiB, such as 1MiB, not \"much\"");
+        "--bucket: expected auto or a size of at least 4KiB, such as 1MiB, not \"much\"");
   CHECK(message({"predict-scaling", "s", "--bucket", "1"}) ==
         "--bucket: expected auto or a size of at least 4KiB, such as 1MiB, not \"1\"");
   CHECK(message({"bench", "all-reduce", "--sizes", "4KiB,0"}) ==
