@@ -11,10 +11,6 @@ namespace {
 
 }  // namespace
 
-AllReduce::Ticket AllReduce::enqueue_with_feedback(DeviceView, DeviceView, Next, std::size_t) {
-  fail("this all-reduce has no error feedback: {}", info_.description);
-}
-
 AllReduce::Ticket AllReduce::reduce_scatter(DeviceView, Next, std::size_t) {
   no_halves(info_);
 }

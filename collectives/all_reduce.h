@@ -28,8 +28,7 @@ struct AllReduceInfo {
   // The largest size, in bytes, of arrays that are added in a different order than larger ones because that was
   // measured to be faster. None if there is only one order.
   std::optional<std::size_t> crossover = {};
-  // The messages' number format in enqueue() and reduce_scatter(); fp32 also if it sends none; int8 only in
-  // enqueue_with_feedback().
+  // The messages' number format in enqueue() and reduce_scatter(); fp32 also if it sends none.
   WireType wire = WireType::fp32;
   // False if the arrays are left unchanged, which is not training but measures the cost of communication.
   bool reduces = true;
@@ -74,11 +73,6 @@ class AllReduce {
   static constexpr std::size_t kWithinPass = static_cast<std::size_t>(-1);
   // Returns immediately. `bucket` names the all-reduce in reports and timelines.
   virtual Ticket enqueue(DeviceView values, Next next = Next::compute, std::size_t bucket = 0) = 0;
-
-  // All-reduces `values` + `error` with messages of 8-bit numbers. Then `error` is what this rank has lost by rounding,
-  // so that the result and all ranks' errors together are the exact sum, except for rounding in float32. An array's
-  // error is passed to its next all-reduce, and begins as zeros. REQUIRES: info().wire is int8, thus several ranks.
-  virtual Ticket enqueue_with_feedback(DeviceView values, DeviceView error, Next next, std::size_t bucket);
 
   // The same without rounding values in messages, whatever info().wire is. REQUIRES: info().halves.
   virtual Ticket enqueue_exact(DeviceView values, Next next, std::size_t bucket) {
@@ -143,8 +137,7 @@ inline AllReduceName name_of(std::size_t bucket) {
 // each rank has a GPU of its own; the others are the host's algorithms, staged through the host's memory; "auto" is the
 // faster one of "ring" and "direct" on one node, and else "nccl", if possible, and else the host's.
 //
-// `wire`: the number format of messages; int8: of those with error feedback, which go round a ring of all ranks, the
-// others are fp32. `crossover`: reuses the crossover of an earlier run, to reproduce its bits,
+// `wire`: the number format of messages. `crossover`: reuses the crossover of an earlier run, to reproduce its bits,
 // instead of measuring it; ignored by algorithms without one. Collective over the world. Throws Error if the algorithm
 // cannot be used here. The device must outlive the result.
 std::unique_ptr<AllReduce> make_all_reduce(const std::string& algorithm, const World& world, Device& device,

@@ -36,11 +36,6 @@ class AllReduceAlgorithm {
   // order. The result is bit-identical on all ranks.
   virtual void all_reduce(std::span<float> values) = 0;
 
-  // See AllReduce::enqueue_with_feedback. REQUIRES: info().wire is int8.
-  virtual void all_reduce_with_feedback(std::span<float> /*values*/, std::span<float> /*error*/) {
-    fail("this all-reduce has no error feedback");
-  }
-
   // See AllReduce::enqueue_exact.
   virtual void all_reduce_exact(std::span<float> values) { all_reduce(values); }
 

@@ -116,10 +116,7 @@ void AllReduceWorker::run_next(std::unique_lock<std::mutex>& lock) {
     const AllReduceName name = name_of(job.bucket);
     const TraceSpan span(lane_, name.text, name.number);
     context_->progress.begin(job.bucket);
-    if (job.run == nullptr)
-      algorithm_->all_reduce_with_feedback(job.values, job.error);
-    else
-      (algorithm_.get()->*job.run)(job.values);
+    (algorithm_.get()->*job.run)(job.values);
     context_->progress.end(algorithm_->bytes_sent());
   } catch (...) {
     failure = std::current_exception();

@@ -51,9 +51,6 @@ class AllReduceWorker final : public AllReduce {
   Ticket enqueue(DeviceView values, Next next, std::size_t bucket) override {
     return add({floats(values), bucket, &AllReduceAlgorithm::all_reduce}, next);
   }
-  Ticket enqueue_with_feedback(DeviceView values, DeviceView error, Next next, std::size_t bucket) override {
-    return add({floats(values), bucket, nullptr, floats(error)}, next);
-  }
   Ticket enqueue_exact(DeviceView values, Next next, std::size_t bucket) override {
     return add({floats(values), bucket, &AllReduceAlgorithm::all_reduce_exact}, next);
   }
@@ -75,8 +72,7 @@ class AllReduceWorker final : public AllReduce {
   struct Job {
     std::span<float> values;
     std::size_t bucket;
-    void (AllReduceAlgorithm::*run)(std::span<float>);  // null: with feedback
-    std::span<float> error = {};
+    void (AllReduceAlgorithm::*run)(std::span<float>);
   };
 
   Ticket add(const Job& job, Next next);

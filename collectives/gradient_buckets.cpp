@@ -50,7 +50,7 @@ Range deferred_buckets(std::span<const Range> buckets, std::size_t from, double 
 }
 
 GradientBuckets::GradientBuckets(Lane& lane, DeviceView gradients, std::vector<Range> buckets, AllReduce& all_reduce,
-                                 const Range& deferred, bool scatters, DeviceView error)
+                                 const Range& deferred, bool scatters)
     : lane_(&lane),
       gradients_(gradients),
       buckets_(std::move(buckets)),
@@ -58,8 +58,7 @@ GradientBuckets::GradientBuckets(Lane& lane, DeviceView gradients, std::vector<R
       sent_(buckets_.size()),
       times_(buckets_.size()),
       deferred_(deferred),
-      scatters_(scatters),
-      error_(error) {
+      scatters_(scatters) {
   const std::size_t end = buckets_.empty() ? 0 : buckets_.back().end;
   const std::size_t count = gradients.bytes / sizeof(float);
   if (end != count) fail("the buckets cover {} gradients instead of {}", end, count);
@@ -89,11 +88,7 @@ void GradientBuckets::enqueue(std::size_t bucket, AllReduce::Next next) {
 }
 
 AllReduce::Ticket GradientBuckets::start(std::size_t bucket, AllReduce::Next next) {
-  const auto part_of = [&](DeviceView arena) {
-    return arena.slice(range(bucket).begin * sizeof(float), range(bucket).size() * sizeof(float));
-  };
-  const DeviceView values = part_of(gradients_);
-  if (bucket > 0 && error_) return all_reduce_->enqueue_with_feedback(values, part_of(error_), next, bucket);
+  const DeviceView values = gradients_.slice(range(bucket).begin * sizeof(float), range(bucket).size() * sizeof(float));
   if (bucket > 0 && scatters_) return all_reduce_->reduce_scatter(values, next, bucket);
   return all_reduce_->enqueue(values, next, bucket);
 }

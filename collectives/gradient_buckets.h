@@ -59,10 +59,9 @@ class GradientBuckets {
   };
 
   // `lane`: the device's, on which gradients become final. `deferred`: the numbers of the deferred buckets. `scatters`:
-  // a rank needs the sums of its chunks only, except for the first bucket. `error`: an arena for the error feedback
-  // (AllReduce::enqueue_with_feedback()) of all buckets but the first; empty: there is none.
+  // a rank needs the sums of its chunks only, except for the first bucket.
   GradientBuckets(Lane& lane, DeviceView gradients, std::vector<Range> buckets, AllReduce& all_reduce,
-                  const Range& deferred = {}, bool scatters = false, DeviceView error = {});
+                  const Range& deferred = {}, bool scatters = false);
 
   std::size_t size() const { return buckets_.size(); }
   const Range& deferred() const { return deferred_; }
@@ -96,7 +95,6 @@ class GradientBuckets {
   std::vector<Times> times_;
   Range deferred_;
   bool scatters_;
-  DeviceView error_;
   std::size_t complete_ = 0;  // number of buckets whose gradients are final in this step
 };
 

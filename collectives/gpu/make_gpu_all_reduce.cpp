@@ -174,7 +174,6 @@ Made make_auto(const Request& request) {
 
 std::unique_ptr<AllReduce> make_gpu_all_reduce(const std::string& algorithm, const World& world, Device& device,
                                                WireType wire, std::optional<std::size_t> crossover) {
-  if (wire == WireType::int8) fail("--wire int8 is not supported on GPUs yet: use fp32 or bf16, or --device cpu");
   const Request request{world, device, wire, crossover, "requested by --all-reduce " + algorithm};
   if (algorithm == "auto") return make_auto(request);
   if (algorithm == "nccl") return make_vendors(request);

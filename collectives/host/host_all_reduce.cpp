@@ -5,7 +5,6 @@
 #include <ranges>
 #include <string_view>
 
-#include "collectives/host/feedback_dispatch.h"
 #include "collectives/host/measure.h"
 #include "collectives/host/mpi_all_reduce.h"
 #include "collectives/host/recursive_doubling.h"
@@ -181,23 +180,13 @@ constexpr std::array kChoices = {Choice{"auto", make_auto},
                                  Choice{"doubling", make_doubling},
                                  Choice{"mpi", make_mpi}};
 
-// The chosen algorithm, with a ring of all ranks for the all-reduces with error feedback.
-HostAllReduce add_feedback(const Request& request, HostAllReduce (*make)(const Request&)) {
-  HostAllReduce exact = make({request.world, WireType::fp32, request.crossover, request.why, request.context});
-  Named ring = message_ring(request.world, request);
-  exact.algorithm = std::make_unique<FeedbackDispatch>(std::move(exact.algorithm), std::move(ring.algorithm));
-  exact.name += "; with error feedback: " + ring.name;
-  return exact;
-}
-
 }  // namespace
 
 HostAllReduce make_host_all_reduce(const std::string& algorithm, const World& world, WireType wire,
                                    std::optional<std::size_t> crossover) {
   const auto* choice = std::ranges::find(kChoices, algorithm, &Choice::name);
   if (choice == kChoices.end()) fail("unknown all-reduce in host memory '{}'", algorithm);
-  const Request request{world, wire, crossover, "requested by --all-reduce " + algorithm};
-  return wire == WireType::int8 ? add_feedback(request, choice->make) : choice->make(request);
+  return choice->make({world, wire, crossover, "requested by --all-reduce " + algorithm});
 }
 
 HostAllReduce make_host_shard_all_reduce(const World& world, std::size_t shards) {

@@ -45,13 +45,6 @@ void Ring::reduce_scatter(std::span<float> values) {
   link_->round(part_of(values, chunk(values.size())));
 }
 
-void Ring::all_reduce_with_feedback(std::span<float> values, std::span<float> error) {
-  memory_->add(values, std::as_bytes(error));
-  error_ = error;
-  run(*link_, values, 0, 2);
-  error_ = {};
-}
-
 std::span<std::byte> Ring::allocate(std::size_t bytes) {
   const auto memory = link_->allocate(bytes);
   return memory.empty() ? memory_->allocate(bytes) : memory;
@@ -68,17 +61,9 @@ void Ring::post(RingLink& link, std::span<float> values, const RingExchange& exc
   const std::span<float> send = part_of(values, exchange.send), receive = part_of(values, exchange.receive);
   const std::span<float> landing = exchange.adds ? slot.first(receive.size()) : receive;
   // Without rounding a complete chunk, this rank's bits would differ from all others'.
-  if (exchange.complete || (exchange.adds && !error_.empty())) round(link, send, exchange.send);
+  if (exchange.complete) link.round(send);
   link.post(std::as_bytes(send), std::as_writable_bytes(landing));
   bytes_sent_ += link.bytes_on_wire(send.size_bytes());
-}
-
-void Ring::round(const RingLink& link, std::span<float> send, const Range& range) {
-  if (error_.empty()) return link.round(send);
-  const std::span<float> error = part_of(error_, range);
-  std::ranges::copy(send, error.begin());
-  link.round(send);
-  for (std::size_t i = 0; i < send.size(); ++i) error[i] -= send[i];
 }
 
 void Ring::collect(RingLink& link, std::span<float> values, const RingExchange& exchange) {

@@ -94,13 +94,6 @@ namespace annulus {
 // If messages round, the complete chunk is rounded before it is copied to all, so that all ranks have the same bits.
 // A reduce-scatter alone rounds its chunk at its end, too. An all-gather alone rounds nothing, because its values, such
 // as weights, may need every bit.
-//
-// Error feedback
-// --------------
-// If messages round, a rank rounds every chunk once: the partial sums that it sends in the reduce-scatter, and the
-// complete chunk before it is copied to all. With error feedback it keeps what each rounding has cut off, and adds it
-// to its own share of the next array, so that over many arrays nothing is lost (Karimireddy et al., "Error feedback
-// fixes SignSGD and other gradient compression schemes", ICML 2019, here at each hop).
 class Ring final : public AllReduceAlgorithm {
  public:
   // `context`: the link's; the ring records its current step in it. `memory`: where the arrays are.
@@ -108,7 +101,6 @@ class Ring final : public AllReduceAlgorithm {
        RingOptions options = {}, std::unique_ptr<RingMemory> memory = std::make_unique<HostRingMemory>());
 
   void all_reduce(std::span<float> values) override { run(*link_, values, 0, 2); }
-  void all_reduce_with_feedback(std::span<float> values, std::span<float> error) override;
   void all_reduce_exact(std::span<float> values) override { run(link_->exact(), values, 0, 2); }
   void reduce_scatter(std::span<float> values) override;
   void all_gather(std::span<float> values) override { run(link_->exact(), values, 1, 2); }
@@ -120,7 +112,6 @@ class Ring final : public AllReduceAlgorithm {
   void run(RingLink& link, std::span<float> values, std::size_t first_half, std::size_t end_half);
   std::span<float> slot(const RingPartition& cut, std::size_t number);
   void post(RingLink& link, std::span<float> values, const RingExchange& exchange, std::span<float> slot);
-  void round(const RingLink& link, std::span<float> send, const Range& range);
   void collect(RingLink& link, std::span<float> values, const RingExchange& exchange);
 
   std::unique_ptr<RingMemory> memory_;  // outlives the link, which may still write to its scratch
@@ -128,7 +119,6 @@ class Ring final : public AllReduceAlgorithm {
   std::size_t rank_, size_;
   std::shared_ptr<AllReduceContext> context_;
   RingOptions options_;
-  std::span<float> error_;  // of the array that is being all-reduced, if it is kept
   std::uint64_t bytes_sent_ = 0;
 };
 

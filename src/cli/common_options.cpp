@@ -139,15 +139,13 @@ CLI::Option* add_data_changed_flag(CLI::App& command, bool& changed, const std::
   return command.add_flag("--data-changed", changed, help)->configurable(false);
 }
 
-CLI::Option* add_wire_option(CLI::App& command, std::string& wire, bool int8) {
-  std::vector<std::string> types{"fp32", "bf16", "fp16"};
-  if (int8) types.emplace_back("int8");
+CLI::Option* add_wire_option(CLI::App& command, std::string& wire) {
   return command
-      .add_option("--wire", wire,
-                  fmt::format("Data type of messages between nodes: fp32, bf16 or fp16{}; sums, and the weights of "
-                              "--strategy sharded, are always in fp32",
-                              int8 ? ", or int8 on CPUs for the differences of --strategy local" : ""))
-      ->check(one_of(types))
+      .add_option(
+          "--wire", wire,
+          "Data type of messages between nodes: fp32, bf16 or fp16; sums, and the weights of --strategy sharded, "
+          "are always in fp32")
+      ->check(one_of({"fp32", "bf16", "fp16"}))
       ->capture_default_str();
 }
 

@@ -45,7 +45,7 @@ void add_checkpoint_options(CLI::App& command, std::filesystem::path& checkpoint
 // For commands that check the data against a checkpoint.
 CLI::Option* add_data_changed_flag(CLI::App& command, bool& changed, const std::string& help);
 
-CLI::Option* add_wire_option(CLI::App& command, std::string& wire, bool int8 = false);
+CLI::Option* add_wire_option(CLI::App& command, std::string& wire);
 CLI::Option* add_recompute_option(CLI::App& command, std::string& recompute);
 void add_bucket_options(CLI::App& command, BucketOptions& buckets);
 void add_timeline_options(CLI::App& command, TimelineOptions& options);

@@ -302,8 +302,6 @@ void expect_sense(const TrainOptions& o) {
         "--strategy async or local");
   if (!o.survive && (o.min_ranks != defaults.min_ranks || o.lost_after != defaults.lost_after))
     fail("--min-ranks and --lost-after belong to --survive: add it, or remove them");
-  if (o.strategy != "local" && o.wire == "int8")
-    fail("--wire int8 belongs to --strategy local, and this is {}: use bf16", o.strategy);
   if (o.strategy == "sharded" && o.shards > 0)
     fail("--strategy sharded needs a reduce-scatter, and the sum of --shards in a tree has none: remove one of them");
   if (local || async)
@@ -523,7 +521,7 @@ void add_train(CLI::App& app, Command& chosen) {
       ->check(one_of(all_reduce_names()))
       ->capture_default_str()
       ->group("All-reduce");
-  add_wire_option(*command, o.wire, true)->group("All-reduce");
+  add_wire_option(*command, o.wire)->group("All-reduce");
   add_bucket_options(*command, o.buckets);
   add_device_options(*command, o.device);
   add_timeline_options(*command, o.timeline);

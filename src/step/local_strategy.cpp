@@ -54,7 +54,6 @@ class Local final : public Strategy {
         common_(device_.allocate(parameters_.gradients().bytes)),
         begun_(device_.allocate(parameters_.gradients().bytes)),
         velocity_(device_.allocate(parameters_.gradients().bytes)),
-        error_(all_reduce.info().wire == WireType::int8 ? device_.allocate(parameters_.gradients().bytes) : Buffer{}),
         update_(device_.plan(outer.rule, {common_.view(), differences_, {}, {velocity_.view()}},
                              segments_of(parameters_, false))),
         keeps_velocity_(outer.rule.momentum > 0),
@@ -63,7 +62,6 @@ class Local final : public Strategy {
   bool scatters() const override { return false; }
   bool has_rounds() const override { return true; }
   DeviceView differences() const override { return differences_; }
-  DeviceView rounding_error() override { return error_.view(); }
   void plan(const GradientBuckets& buckets, const SumOverRanks& /*sum*/) override { buckets_ = &buckets; }
 
   void continue_with(const RoundOptions& round) override {
@@ -103,7 +101,6 @@ class Local final : public Strategy {
 
   void finish() override {
     if (!std::exchange(apart_, false)) return;
-    if (error_.view()) apply_error();
     copy_trained(common_.view(), parameters_.weights(), whole());
     average_statistics();
     parameters_.weights_changed();
@@ -138,13 +135,6 @@ class Local final : public Strategy {
     all_reduce_.join(last);
   }
 
-  // Moves the common weights by the differences that 8-bit messages have not yet transferred.
-  void apply_error() {
-    all_reduce_arena(error_.view());
-    device_.add_scaled(error_.view(), -rate_, common_.view());
-    device_.zero(error_.view());
-  }
-
   // In one array, because there are many short ones: in the memory of the gradients, which are not needed now.
   void average_statistics() {
     const auto each = [&](auto visit) {
@@ -171,7 +161,6 @@ class Local final : public Strategy {
   Buffer common_;    // the weights without this round's differences
   Buffer begun_;     // this rank's weights when it began the round
   Buffer velocity_;  // of the outer optimizer
-  Buffer error_;     // see rounding_error(); empty if messages do not round to 8 bits
   const std::unique_ptr<Update> update_;
   const bool keeps_velocity_;
   std::size_t ranks_;

@@ -62,7 +62,6 @@ class Strategy {
   virtual void end_round(float /*weight*/) {}
   // The arena that is all-reduced after a round, with the gradients' layout; empty: only metrics are.
   virtual DeviceView differences() const { return {}; }
-  virtual DeviceView rounding_error() { return {}; }  // of its messages, see GradientBuckets
   // The number of updates between the weights of the part that was begun and the update by its gradients; none if
   // weights are this rank's own.
   virtual std::optional<std::size_t> staleness() const { return {}; }

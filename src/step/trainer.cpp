@@ -70,7 +70,7 @@ GradientBuckets make_buckets(Model& model, const BucketOptions& options, AllRedu
   const Parameters& parameters = model.parameters();
   std::vector<Range> plan = plan_buckets(parameters, options.bytes, bool(strategy.differences()));
   if (const DeviceView differences = strategy.differences()) {
-    return {model.device(), differences, std::move(plan), all_reduce, {}, false, strategy.rounding_error()};
+    return {model.device(), differences, std::move(plan), all_reduce};
   }
   const Range deferred = deferred_buckets(plan, table.end, options.deferred);
   if (options.deferred > 0 && !wants_all.empty())

@@ -349,35 +349,6 @@ TEST_CASE("with 16-bit messages the result is bit-identical on all ranks and clo
   CHECK(worst <= allowed);
 }
 
-TEST_CASE("with 8-bit messages only all-reduces with error feedback round") {
-  const World world;
-  const std::string algorithm = GENERATE("auto", "message-ring", "shm", "mpi");
-  const auto all_reduce = make_all_reduce(algorithm, world, *device, WireType::int8);
-  if (world.size() == 1) {
-    CHECK_THROWS_WITH(all_reduce->enqueue_with_feedback({}, {}, AllReduce::Next::wait, 0),
-                      Catch::Contains("no error feedback"));
-    return;
-  }
-  CHECK(all_reduce->info().wire == WireType::int8);
-  CHECK_THAT(all_reduce->info().order, Catch::EndsWith("with error feedback ring of int8"));
-  std::vector<float> plain = integers(1000, world.rank()), values = fractions(kLarge, world.rank()),
-                     error(values.size());
-  all_reduce->enqueue(view_of(plain));
-  all_reduce->wait(all_reduce->enqueue_with_feedback(view_of(values), view_of(error), AllReduce::Next::wait, 1));
-  check_equal(plain, exact_sum(1000, world.size()));
-  check_same_on_every_rank(world, values);
-  const std::vector<double> exact = exact_fractions(world.size());
-  std::vector<double> lost(error.begin(), error.end());
-  world.sum(std::span(lost));
-  double worst = 0, most = 0;
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    worst = std::max(worst, std::abs(values[i] + lost[i] - exact[i]));
-    most = std::max(most, std::abs(lost[i]));
-  }
-  CHECK(worst < 2e-6);
-  CHECK(most > 1e-4);
-}
-
 TEST_CASE("a wire format without effect is reported, also in a world of one") {
   const World world;
   for (const std::string algorithm : {"auto", "ring", "shm", "mpi", "none"}) {

@@ -51,87 +51,8 @@ TEST_CASE("16-bit values are rounded to nearest, ties to even") {
   }
 }
 
-TEST_CASE("8-bit values have a scale for each block, and lose at most half of it") {
-  const std::size_t count = GENERATE(1, 128, 129, 1000);
-  std::vector<float> values = share(count, 1);
-  for (std::size_t i = 0; i < count; ++i) values[i] *= std::exp2(-static_cast<float>(i / kInt8Block * 30));
-  std::vector<float> rounded = values;
-  round_to(WireType::int8, rounded);
-  for (std::size_t begin = 0; begin < count; begin += kInt8Block) {
-    const std::size_t end = std::min(begin + kInt8Block, count);
-    float largest = 0;
-    for (std::size_t i = begin; i < end; ++i) largest = std::max(largest, std::abs(values[i]));
-    const float scale = largest / 127 * (1 + 0x1p-15f);
-    for (std::size_t i = begin; i < end; ++i) {
-      CAPTURE(count, i);
-      if (largest < 0x1p-119f) {  // the scale would be subnormal
-        REQUIRE(rounded[i] == 0);
-        continue;
-      }
-      REQUIRE(std::abs(rounded[i] - values[i]) <= scale * 0.50001f);
-      REQUIRE(rounded[i] + (values[i] - rounded[i]) == values[i]);  // the error is exact
-      if (std::abs(values[i]) == largest) REQUIRE(std::abs(rounded[i]) == Approx(largest).epsilon(0x1p-14));
-    }
-  }
-  std::vector<float> again = rounded;
-  round_to(WireType::int8, again);
-  CHECK(again == rounded);
-  std::vector<std::byte> coded(coded_bytes(WireType::int8, count));
-  CHECK(coded.size() == count + 4 * ((count + 127) / 128));
-  encode(WireType::int8, values, coded);
-  decode(WireType::int8, coded, again);
-  CHECK(again == rounded);
-}
-
-TEST_CASE("a value that is not finite makes its 8-bit block NaN, and no other") {
-  const float value = GENERATE(std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity());
-  std::vector<float> values(2 * kInt8Block, 1.0f);
-  values[3] = value;
-  round_to(WireType::int8, values);
-  for (std::size_t i = 0; i < values.size(); ++i)
-    CHECK((i < kInt8Block ? std::isnan(values[i]) : values[i] == Approx(1).epsilon(0x1p-14)));
-}
-
-TEST_CASE("8-bit messages with error feedback lose nothing") {
-  const std::size_t ranks = GENERATE(2, 3, 4, 7);
-  const std::size_t count = GENERATE(1, 1000, 10007);
-  const RingOptions options{.segment_bytes = 1024, .in_flight = 3};
-  constexpr std::size_t kRounds = 3;
-  std::vector<std::vector<float>> errors(ranks, std::vector<float>(count));
-  std::vector<std::vector<std::vector<float>>> sums(ranks);  // of each round
-  auto links = loopback_ring(ranks, LoopbackDelivery::into_landing);
-  {
-    std::vector<std::jthread> threads;
-    for (std::size_t rank = 0; rank < ranks; ++rank)
-      threads.emplace_back([&, rank] {
-        Ring ring(std::make_unique<CompressedLink>(std::move(links[rank]), WireType::int8, options.in_flight), rank,
-                  ranks, std::make_shared<AllReduceContext>(0), options);
-        for (std::size_t round = 0; round < kRounds; ++round) {
-          std::vector<float> values = share(count, ranks * round + rank);
-          ring.all_reduce_with_feedback(values, errors[rank]);
-          sums[rank].push_back(std::move(values));
-        }
-      });
-  }
-  double largest = 0;
-  for (std::size_t rank = 1; rank < ranks; ++rank) CHECK(sums[rank] == sums[0]);
-  std::vector<double> exact(count), found(count);
-  for (std::size_t sample = 0; sample < ranks * kRounds; ++sample)
-    std::ranges::transform(exact, share(count, sample), exact.begin(), std::plus<>());
-  for (std::size_t i = 0; i < count; ++i) {
-    for (const auto& sum : sums[0]) found[i] += sum[i];
-    for (const auto& error : errors) {
-      found[i] += error[i];
-      largest = std::max(largest, static_cast<double>(std::abs(error[i])));
-    }
-    REQUIRE(found[i] == Approx(exact[i]).margin(1e-5));
-  }
-  CHECK(largest > (count > 1 ? 1e-4 : 0));             // a single value is the largest of its block
-  CHECK(largest <= static_cast<double>(ranks) / 127);  // about half a scale of the largest sum
-}
-
 TEST_CASE("wire formats are parsed by name") {
-  for (const WireType wire : {WireType::fp32, WireType::bf16, WireType::fp16, WireType::int8})
+  for (const WireType wire : {WireType::fp32, WireType::bf16, WireType::fp16})
     CHECK(parse_wire_type(to_string(wire)) == wire);
   CHECK_THROWS_WITH(parse_wire_type("fp8"), Catch::Contains("fp8") && Catch::Contains("bf16"));
 }
