@@ -3,7 +3,7 @@ import pathlib
 import subprocess
 import time
 
-from benchmark import ANNULUS, give_up, run
+from benchmark import ROOT, give_up, run
 from step_peers import start_ranks
 
 IMAGES = 60000
@@ -23,9 +23,9 @@ def data_file(folder):
     """Returns the data file in `folder`, imported if it is not there."""
     data = folder / "fashion.h5"
     if not data.exists():
-        _, failure = run([ANNULUS, "import", data, "--from", "idx", idx_folder()], IMPORT_LIMIT)
+        _, failure = run([ROOT / "scripts/import-arrays", data, idx_folder(), "--from", "idx"], IMPORT_LIMIT)
         if failure:
-            give_up(f"annulus import: {failure}")
+            give_up(f"import-arrays: {failure}")
     return data
 
 

@@ -52,10 +52,17 @@ std::string formats_help() {
   return text;
 }
 
-std::vector<std::string> format_names() {
+// Formats that once were here have a script.
+CLI::Validator format() {
   std::vector<std::string> names;
   for (const SourceFormat* format : source_formats()) names.push_back(format->name);
-  return names;
+  CLI::Validator known = one_of(names);
+  const auto check = [known](std::string& text) {
+    for (const char* array : {"idx", "cifar", "npy"})
+      if (text == array) return fmt::format("{} is read by scripts/import-arrays FILE SOURCE --from {}", text, text);
+    return known(text);
+  };
+  return {check, ""};
 }
 
 void add_source_options(CLI::App& command, ImportOptions& o) {
@@ -68,7 +75,7 @@ void add_source_options(CLI::App& command, ImportOptions& o) {
       .add_option_function<std::vector<std::string>>(
           "SOURCE", take_sources, "Folder of the data set; --from text also takes files, and several")
       ->required();
-  command.add_option("--from", o.format, formats_help())->check(one_of(format_names()))->capture_default_str();
+  command.add_option("--from", o.format, formats_help())->check(format())->capture_default_str();
   command
       .add_option(
           "--tokenizer", o.tokenizer,
@@ -86,17 +93,14 @@ void add_source_options(CLI::App& command, ImportOptions& o) {
       ->excludes(classes);
   command
       .add_option("--on-bad-sample", o.on_bad_sample,
-                  "Action on damaged images and labels without a class: fail, skip (and list in FILE.skipped.txt), or "
-                  "auto (skip if images are encoded)")
-      ->check(one_of({"auto", "fail", "skip"}))
+                  "Action on damaged images and labels without a class: fail, or skip (and list in FILE.skipped.txt)")
+      ->check(one_of({"fail", "skip"}))
       ->capture_default_str();
 }
 
 void add_storage_options(CLI::App& command, ImportOptions& o) {
-  command
-      .add_option("--store", o.store,
-                  "Storage: encoded (unchanged JPEG and PNG), pixels (decoded), or auto (as in the source)")
-      ->check(one_of({"auto", "encoded", "pixels"}))
+  command.add_option("--store", o.store, "Storage: encoded (unchanged JPEG and PNG), or pixels (decoded)")
+      ->check(one_of({"encoded", "pixels"}))
       ->capture_default_str();
   command
       .add_option_function<std::string>(

@@ -68,29 +68,20 @@ void write_values(AtomicFile& file, std::uint64_t position, const std::vector<T>
 // The labels and, for encoded images, the offsets of a shard; of text, the offsets of documents.
 void write_small_datasets(AtomicFile& file, const SplitSpace& space, const ShardLayout& layout, std::size_t shard,
                           const Collection::Split& split, const DataFileHeader& header, bool encoded) {
-  const LabelKind kind = header.labels;
   if (space.samples == 0) return;
   std::vector<std::int32_t> labels;
-  std::vector<float> targets;
   std::vector<std::uint64_t> offsets{0};
-  const std::size_t width = split.targets.size() / split.labels.size();
   const Range positions = layout.positions(shard);
   for (std::size_t position = positions.begin; position < positions.end; ++position) {
     const std::size_t sample = layout.sample_at(position);
     labels.push_back(split.labels[sample]);
-    for (std::size_t i = 0; i < width; ++i) targets.push_back(split.targets[sample * width + i]);
     offsets.push_back(offsets.back() + split.sizes[sample]);
   }
-  if (kind == LabelKind::tokens) {
+  if (header.is_text) {
     for (std::uint64_t& offset : offsets) offset /= header.text.token_bytes;
     return write_values(file, space.offsets_begin, offsets);
   }
-  if (kind == LabelKind::one_class)
-    write_values(file, space.labels_begin, labels);
-  else if (kind == LabelKind::values)
-    write_values(file, space.labels_begin, targets);
-  else
-    write_values(file, space.labels_begin, std::vector<std::uint8_t>(targets.begin(), targets.end()));
+  write_values(file, space.labels_begin, labels);
   if (encoded) write_values(file, space.offsets_begin, offsets);
 }
 

@@ -23,7 +23,6 @@ void append(Collection::Split& split, const PartIndex& index) {
   split.sizes.insert(split.sizes.end(), index.sizes.begin(), index.sizes.end());
   std::ranges::transform(index.labels, std::back_inserter(split.labels),
                          [](std::int64_t label) { return static_cast<std::int32_t>(label); });
-  split.targets.insert(split.targets.end(), index.targets.begin(), index.targets.end());
   split.first_samples.push_back(split.sizes.size());
   split.image_sizes.add(index.statistics.sizes);
   split.skipped += index.skipped.size();

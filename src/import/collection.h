@@ -10,15 +10,13 @@
 
 namespace annulus {
 
-// The indices of all parts of an import. Takes 12 bytes for each sample, and 4 for each number of its label, or 8 of
-// text.
+// The indices of all parts of an import. Takes 12 bytes for each sample, and 8 more for text.
 struct Collection {
   struct Split {
     std::string name;
     std::vector<std::uint64_t> first_samples;  // of each piece, in the order of the source, and the end
     std::vector<std::uint64_t> sizes;          // bytes of each sample
     std::vector<std::int32_t> labels;
-    std::vector<float> targets;          // see SourceSample
     std::vector<std::uint8_t> held_out;  // see hold_out(); empty if no samples are held out
     SizeRange image_sizes;
     std::size_t skipped = 0;

@@ -47,24 +47,13 @@ void SizeRange::add(const SizeRange& other) {
   largest = {std::max(largest.height, other.largest.height), std::max(largest.width, other.largest.width)};
 }
 
-ImageConverter::ImageConverter(const Storage& storage, const std::optional<PixelShape>& pixels)
-    : storage_(storage), pixels_(pixels) {}
-
 std::span<const std::uint8_t> ImageConverter::convert(std::span<const std::uint8_t> bytes) {
-  take_in(bytes);
+  if (bytes.empty()) fail("empty");
+  decode(bytes, storage_.channels, image_);
   if (storage_.size && image_.size != *storage_.size) fit();
   statistics_.pixels.add(image_.pixels, image_.channels);
   statistics_.sizes.add(image_.size);
   return storage_.encoded ? bytes : image_.pixels;
-}
-
-void ImageConverter::take_in(std::span<const std::uint8_t> bytes) {
-  if (!pixels_) {
-    if (bytes.empty()) fail("empty");
-    return decode(bytes, storage_.channels, image_);
-  }
-  image_.reshape(pixels_->size, pixels_->channels);
-  std::ranges::copy(bytes, image_.pixels.begin());
 }
 
 void ImageConverter::fit() {

@@ -43,11 +43,10 @@ struct ImageStatistics {
   SizeRange sizes;
 };
 
-// Converts a source's images to the form in which a data file stores them.
+// Converts a source's images, which are encoded, to the form in which a data file stores them.
 class ImageConverter {
  public:
-  // `pixels`: the shape of the source's images; none: they are encoded.
-  ImageConverter(const Storage& storage, const std::optional<PixelShape>& pixels);
+  explicit ImageConverter(const Storage& storage) : storage_(storage) {}
 
   // Returns the bytes to store, valid until the next call. Always decodes the image. Throws Error with the problem of a
   // bad image, which is then not counted.
@@ -56,11 +55,9 @@ class ImageConverter {
   const ImageStatistics& statistics() const { return statistics_; }
 
  private:
-  void take_in(std::span<const std::uint8_t> bytes);
   void fit();
 
   const Storage storage_;
-  const std::optional<PixelShape> pixels_;
   ImageStatistics statistics_;
   Resizer resizer_;
   Image image_, fitted_;

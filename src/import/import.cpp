@@ -102,7 +102,6 @@ void prepare(const ImportOptions& options, const FolderClaim& claim, const Log& 
            difference);
     }
     write_job(job, parts);
-    if (!job.plan.note.empty()) log(job.plan.note);
   } catch (const std::exception&) {
     if (claim.is_new()) claim.remove();
     throw;
@@ -126,7 +125,7 @@ void import_piece(const ImportJob& job, const std::filesystem::path& parts, cons
                   const Report& report) {
   const SourceSplit& split = job.plan.splits[number.split];
   PartWriter part(part_of(parts, split, number.piece));
-  ImageConverter converter(job.storage, job.plan.pixels);
+  ImageConverter converter(job.storage);
   bool wanted = true;
   source_format(job.format).read(job.folders(parts), job.plan, split, number.piece, [&](const SourceSample& sample) {
     std::span<const std::uint8_t> image;
@@ -138,7 +137,7 @@ void import_piece(const ImportJob& job, const std::filesystem::path& parts, cons
     }
     const std::string name = printable(sample.name);
     if (problem.empty())
-      part.add(sample.label, image, sample.targets);
+      part.add(sample.label, image);
     else if (job.skips_bad_samples)
       part.skip(name, problem);
     else
@@ -158,7 +157,7 @@ bool import_pieces(const World& world, const ImportJob& job, const std::filesyst
     log(fmt::format("{}: {} of {} pieces are finished; continuing", parts.string(), pieces.size() - left.size(),
                     pieces.size()));
   std::optional<DocumentConverter> documents;
-  if (job.plan.is_text()) documents.emplace(job);
+  if (job.plan.is_text) documents.emplace(job);
   return run_jobs(
       world, "reading", job.plan.samples(), left, pieces.size(), [&](std::size_t piece, const Report& report) {
         documents ? documents->convert(parts, pieces[piece], report) : import_piece(job, parts, pieces[piece], report);
@@ -195,12 +194,12 @@ std::filesystem::path only_part(const ImportJob& job, const std::filesystem::pat
 void hold_out_samples(const ImportOptions& options, const ImportJob& job, const std::filesystem::path& parts,
                       Collection& collection) {
   Collection::Split& train = collection.splits.front();
-  const bool is_one_document = job.plan.is_text() && train.sizes.size() == 1;
+  const bool is_one_document = job.plan.is_text && train.sizes.size() == 1;
   if (options.hold_out > 0 && is_one_document)
     hold_out_end(only_part(job, parts, train), Tokenizer::parse(job.tokenizer), options.hold_out, train);
   else if (options.hold_out > 0)
     train.held_out = hold_out(train.labels, options.hold_out);
-  if (options.hold_out > 0 && train.held_out_samples() == 0 && job.plan.is_text())
+  if (options.hold_out > 0 && train.held_out_samples() == 0 && job.plan.is_text)
     fail("--hold-out {}: there are only {} documents; give a larger share", options.hold_out, train.sizes.size());
   if (options.hold_out > 0 && train.held_out_samples() == 0)
     fail("--hold-out {}: no class has enough images for it; give a larger share", options.hold_out);
@@ -210,8 +209,8 @@ void hold_out_samples(const ImportOptions& options, const ImportJob& job, const 
 }
 
 DataFileHeader header_of(const ImportOptions& options, const ImportJob& job, const Collection& collection) {
-  DataFileHeader header{job.classes(), options.mean, options.stddev, options.chunk, job.plan.labels};
-  if (job.plan.is_text()) {
+  DataFileHeader header{job.classes(), options.mean, options.stddev, options.chunk, job.plan.is_text};
+  if (job.plan.is_text) {
     const Tokenizer tokenizer = Tokenizer::parse(job.tokenizer);
     header.text = {tokenizer.name(), job.tokenizer, tokenizer.vocabulary(), token_bytes(tokenizer.vocabulary())};
     return header;
@@ -233,8 +232,8 @@ std::string describe_range(std::size_t smallest, std::size_t largest) {
 std::string describe(const ImportJob& job, const Collection::Split& split, std::size_t classes) {
   const auto [smallest, largest] = split.image_sizes;
   std::string text =
-      fmt::format("{} images of {}x{}, {}", split.sizes.size(), describe_range(smallest.height, largest.height),
-                  describe_range(smallest.width, largest.width), counted(job.plan.labels, classes));
+      fmt::format("{} images of {}x{}, {} classes", split.sizes.size(), describe_range(smallest.height, largest.height),
+                  describe_range(smallest.width, largest.width), classes);
   if (job.storage.encoded) text += fmt::format(", encoded, {}", format_bytes(split.bytes()));
   if (split.skipped > 0) text += fmt::format(", {} skipped", split.skipped);
   if (const std::size_t images = split.held_out_samples(); images > 0)
@@ -242,14 +241,9 @@ std::string describe(const ImportJob& job, const Collection::Split& split, std::
   return text;
 }
 
-std::size_t classes_without_images(LabelKind labels, const Collection& collection, std::size_t classes) {
-  std::vector<bool> seen(classes, labels == LabelKind::values);
-  const Collection::Split& training = collection.splits.front();
-  if (labels == LabelKind::one_class)
-    for (const std::int32_t label : training.labels) seen[static_cast<std::size_t>(label)] = true;
-  if (labels == LabelKind::several_classes)
-    for (std::size_t i = 0; i < training.targets.size(); ++i)
-      seen[i % classes] = seen[i % classes] || training.targets[i] > 0;
+std::size_t classes_without_images(const Collection& collection, std::size_t classes) {
+  std::vector<bool> seen(classes);
+  for (const std::int32_t label : collection.splits.front().labels) seen[static_cast<std::size_t>(label)] = true;
   return static_cast<std::size_t>(std::ranges::count(seen, false));
 }
 
@@ -283,7 +277,7 @@ std::string reasons_of(const std::vector<SkippedSample>& skipped) {
 std::string summary_of(const ImportOptions& options, const ImportJob& job, const Collection& collection,
                        const DataFileHeader& header) {
   const std::size_t classes = header.classes.size();
-  const bool is_text = job.plan.is_text();
+  const bool is_text = job.plan.is_text;
   std::vector<std::string> lines;
   for (const Collection::Split& split : collection.splits)
     lines.push_back(fmt::format("{}: {}: {}", options.output.string(), split.name,
@@ -294,7 +288,7 @@ std::string summary_of(const ImportOptions& options, const ImportJob& job, const
   if (options.shards > 1)
     lines.push_back(fmt::format("{}: in {} shards, {} and so on", options.output.string(), options.shards,
                                 files_of(options).front().string()));
-  const std::size_t unused = is_text ? 0 : classes_without_images(job.plan.labels, collection, classes);
+  const std::size_t unused = is_text ? 0 : classes_without_images(collection, classes);
   if (unused > 0)
     lines.push_back(
         fmt::format("{}: {} of {} classes have no training image", options.output.string(), unused, classes));
@@ -315,7 +309,7 @@ bool put_together(const World& world, const ImportOptions& options, const Import
     collection = collect_parts(job, parts);
     list_skipped(options, collection.skipped);
     expect_samples(options, job, collection);
-    if (job.classes().empty() && !job.plan.is_text()) expect_sensible_labels(job, collection);
+    if (job.classes().empty() && !job.plan.is_text) expect_sensible_labels(job, collection);
     hold_out_samples(options, job, parts, collection);
     header = header_of(options, job, collection);
     summary = summary_of(options, job, collection, header);

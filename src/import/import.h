@@ -12,17 +12,17 @@
 namespace annulus {
 
 struct ImportOptions {
-  std::filesystem::path output;  // the data file to make (FORMAT.md)
-  std::string format = "idx";    // name of a SourceFormat
+  std::filesystem::path output;   // the data file to make (FORMAT.md)
+  std::string format = "folder";  // name of a SourceFormat
   std::filesystem::path source;
   std::vector<std::filesystem::path> more_sources;  // of text: other files and folders
   std::string tokenizer;                            // of text: see make_tokenizer(); empty: bytes
   std::vector<std::string> classes;                 // names by label; empty: the source's, or "0", "1", ...
-  std::string store = "auto";                       // encoded, pixels, or auto: as in the source
-  std::optional<ImageSize> size;                    // of stored pixels; none: as in the source
-  std::size_t channels = 0;                         // 0: the source's, 3 for encoded images
+  std::string store = "encoded";                    // or pixels
+  std::optional<ImageSize> size;                    // of stored pixels
+  std::size_t channels = 0;                         // 0: 3
   std::vector<float> mean, stddev;                  // one for each channel; empty: computed from the training images
-  std::string on_bad_sample = "auto";               // fail, skip, or auto: skip if images are encoded, else fail
+  std::string on_bad_sample = "skip";               // or fail
   double hold_out = 0;     // share of the training images for the split "validation"; 0: no such split
   std::size_t chunk = 0;   // samples per chunk, each with a checksum; 0: images are contiguous
   bool overwrite = false;  // replace files that are not Annulus's own

@@ -1,5 +1,6 @@
 #include "src/import/import_job.h"
 
+#include <array>
 #include <cmath>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -7,6 +8,7 @@
 #include "kernels/base/error.h"
 #include "src/import/documents.h"
 #include "src/io/atomic_file.h"
+#include "src/io/checked_product.h"
 #include "src/io/json.h"
 
 namespace annulus {
@@ -15,7 +17,7 @@ namespace {
 constexpr const char* kJobFile = "job.json";
 // After kDifferentSource in the order of names, because a tokenizer may be trained on the source.
 constexpr const char* kDifferentTokenizer = "tokenizer";
-constexpr int kVersion = 6;  // of the parts' format
+constexpr int kVersion = 7;  // of the parts' format
 
 // The names of differences for the user, and the compared values.
 nlohmann::json to_json(const ImportJob& job) {
@@ -24,7 +26,6 @@ nlohmann::json to_json(const ImportJob& job) {
   nlohmann::json sources{job.source.string()};
   for (const std::filesystem::path& source : job.more_sources) sources.push_back(source.string());
   const auto size = [](const ImageSize& of) { return nlohmann::json{of.height, of.width}; };
-  const auto& pixels = job.plan.pixels;
   return {{"the program's version", kVersion},
           {"--from", job.format},
           {"SOURCE", sources},
@@ -37,12 +38,10 @@ nlohmann::json to_json(const ImportJob& job) {
            {{"splits", splits},
             {"classes", job.plan.classes},
             {"classes in pieces", job.plan.classes_in_pieces},
-            {"pixels",
-             pixels ? nlohmann::json{{"size", size(pixels->size)}, {"channels", pixels->channels}} : nlohmann::json()},
             {"variant", job.plan.variant},
             {"shuffle", job.plan.shuffle},
             {"fingerprint", job.plan.fingerprint},
-            {"labels", static_cast<int>(job.plan.labels)}}},
+            {"text", job.plan.is_text}}},
           {kDifferentTokenizer, job.tokenizer}};
 }
 
@@ -63,12 +62,10 @@ ImportJob job_from(const nlohmann::json& from) {
   job.plan.classes_in_pieces = source.at("classes in pieces");
   for (const nlohmann::json& split : source.at("splits"))
     job.plan.splits.push_back({split.at("name"), split.at("pieces")});
-  if (const nlohmann::json& pixels = source.at("pixels"); !pixels.is_null())
-    job.plan.pixels = PixelShape{size(pixels.at("size")), pixels.at("channels")};
   job.plan.variant = source.at("variant");
   job.plan.shuffle = source.at("shuffle");
   job.plan.fingerprint = source.at("fingerprint");
-  job.plan.labels = static_cast<LabelKind>(source.at("labels").get<int>());
+  job.plan.is_text = source.at("text");
   job.tokenizer = from.at(kDifferentTokenizer);
   return job;
 }
@@ -86,18 +83,16 @@ nlohmann::json read_json(const std::filesystem::path& parts) {
   fail("{}: damaged; delete the folder and import again", (parts / kJobFile).string());
 }
 
-Storage storage_for(const ImportOptions& options, const std::optional<PixelShape>& pixels) {
-  const bool encoded = options.store == "auto" ? !pixels : options.store == "encoded";
-  if (encoded && pixels) fail("--store encoded: --from {} has pixels; remove the option", options.format);
+Storage storage_for(const ImportOptions& options) {
+  const bool encoded = options.store != "pixels";
   if (encoded && options.size) fail("--size: encoded images keep their sizes; add --store pixels");
-  if (!encoded && !pixels && !options.size) fail("--store pixels: requires a size, such as --size 256x256");
-  if (pixels && options.channels != 0 && options.channels != pixels->channels) {
-    fail("--channels {}: the images of --from {} have {}; only encoded images are converted", options.channels,
-         options.format, pixels->channels);
-  }
-  if (options.size) checked_shape("--size", options.size->height, options.size->width, 3);
-  if (pixels) return {false, options.size ? *options.size : pixels->size, pixels->channels};
-  return {encoded, options.size, options.channels == 0 ? 3 : options.channels};
+  if (!encoded && !options.size) fail("--store pixels: requires a size, such as --size 256x256");
+  constexpr std::size_t channels = 3;
+  if (!encoded && checked_product(std::array{options.size->height, options.size->width, channels}).value_or(SIZE_MAX) >
+                      kMostImageBytes)
+    fail("--size {}x{}: images of more than {} bytes are not supported", options.size->height, options.size->width,
+         kMostImageBytes);
+  return {encoded, options.size, options.channels == 0 ? channels : options.channels};
 }
 
 void expect_per_channel(const char* option, const std::vector<float>& values, std::size_t channels) {
@@ -129,7 +124,7 @@ void expect_no_image_options(const ImportOptions& options) {
   const auto expect_default = [](const char* option, bool is_default) {
     if (!is_default) fail("{}: is for images, not for --from text; remove the option", option);
   };
-  expect_default("--store", options.store == "auto");
+  expect_default("--store", options.store == "encoded");
   expect_default("--size", !options.size);
   expect_default("--channels", options.channels == 0);
   expect_default("--mean", options.mean.empty());
@@ -162,25 +157,24 @@ ImportJob make_job(const ImportOptions& options, const std::filesystem::path& pa
   job.format = options.format;
   job.source = options.source;
   job.more_sources = options.more_sources;
+  job.skips_bad_samples = options.on_bad_sample == "skip";
   const SourceFormat& format = source_format(job.format);
   expect_sources(options);
   job.plan = format.plan(job.folders(parts));
-  if (job.plan.is_text()) {
+  if (job.plan.is_text) {
     expect_no_image_options(options);
     job.tokenizer = make_tokenizer(options.tokenizer, job.folders(parts), job.plan).serialized();
     job.storage.encoded = true;
-    job.skips_bad_samples = options.on_bad_sample != "fail";
     return job;
   }
   job.class_names = options.classes;
   expect_names_to_fit(job);
-  job.storage = storage_for(options, job.plan.pixels);
+  job.storage = storage_for(options);
   expect_per_channel("--mean", options.mean, job.storage.channels);
   expect_per_channel("--std", options.stddev, job.storage.channels);
   for (const float stddev : options.stddev) {
     if (stddev <= 0) fail("--std: {} is not above 0", stddev);
   }
-  job.skips_bad_samples = options.on_bad_sample == "auto" ? !job.plan.pixels : options.on_bad_sample == "skip";
   return job;
 } catch (const std::filesystem::filesystem_error& error) {
   fail("{}: {}", error.path1().string(), error.code().message());

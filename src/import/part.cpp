@@ -38,7 +38,6 @@ nlohmann::json to_json(const PartIndex& index) {
           {"smallest", to_json(index.statistics.sizes.smallest)},
           {"largest", to_json(index.statistics.sizes.largest)},
           {"hash", index.hash},
-          {"targets", index.targets},
           {"text bytes", index.text_bytes},
           {"invalid documents", index.invalid_documents},
           {"invalid bytes", index.invalid_bytes}};
@@ -50,7 +49,6 @@ PartIndex index_from(const nlohmann::json& json) {
                   {},
                   {},
                   json.at("hash"),
-                  json.at("targets"),
                   json.at("text bytes"),
                   json.at("invalid documents"),
                   json.at("invalid bytes")};
@@ -85,9 +83,8 @@ PartIndex read_part_index(const std::filesystem::path& part) try {
 
 PartWriter::PartWriter(const std::filesystem::path& part) : part_(part), data_(part_data_file(part)) {}
 
-void PartWriter::add(std::int64_t label, std::span<const std::uint8_t> image, std::span<const float> targets) {
+void PartWriter::add(std::int64_t label, std::span<const std::uint8_t> image) {
   index_.labels.push_back(label);
-  index_.targets.insert(index_.targets.end(), targets.begin(), targets.end());
   index_.sizes.push_back(image.size());
   buffer_.insert(buffer_.end(), image.begin(), image.end());
   if (buffer_.size() >= kBufferBytes) write_buffer();

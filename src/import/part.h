@@ -25,8 +25,7 @@ struct PartIndex {
   std::vector<std::uint64_t> sizes;  // bytes of each image or document, as stored
   std::vector<SkippedSample> skipped;
   ImageStatistics statistics;
-  std::string hash;            // of the data
-  std::vector<float> targets;  // see SourceSample
+  std::string hash;  // of the data
 
   // Text.
   std::vector<std::uint64_t> text_bytes;                   // of each document
@@ -45,7 +44,7 @@ class PartWriter {
  public:
   explicit PartWriter(const std::filesystem::path& part);
 
-  void add(std::int64_t label, std::span<const std::uint8_t> image, std::span<const float> targets = {});
+  void add(std::int64_t label, std::span<const std::uint8_t> image);
   // A document, in parts, and its end.
   void add_tokens(std::span<const std::uint8_t> tokens);
   void end_document(std::uint64_t text_bytes, std::uint64_t invalid_bytes);

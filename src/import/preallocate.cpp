@@ -17,20 +17,19 @@ std::vector<std::byte> file_without_datasets(const std::filesystem::path& file, 
                                              const std::vector<SplitSpace>& splits) {
   hdf5::NewFile made(file);
   hdf5::Group root = made.root();
-  const bool is_text = header.labels == LabelKind::tokens;
-  if (is_text) {
+  if (header.is_text) {
     root.set_string("tokenizer", header.text.name);
     root.set_integer("vocabulary", header.text.vocabulary);
     root.set_string("tokenizer_data", header.text.tokenizer);
   } else {
-    root.set_strings(header.labels == LabelKind::values ? "values" : "classes", header.classes);
+    root.set_strings("classes", header.classes);
     root.set_floats("mean", header.mean);
     root.set_floats("deviation", header.stddev);
   }
   for (const SplitSpace& split : splits) {
     if (split.samples == 0) continue;
     hdf5::Group group = root.create_group(split.name);
-    if (is_text) group.set_integer("bytes", split.text_bytes);
+    if (header.is_text) group.set_integer("bytes", split.text_bytes);
   }
   return made.image();
 }
@@ -57,10 +56,9 @@ ImagesSpace plan_chunks(const SplitSpace& split, const Storage& storage, std::si
 }
 
 // Size on the disk of the data in all datasets.
-std::uint64_t space_for(const SplitSpace& split, const DataFileHeader& header) {
-  const std::size_t numbers = header.labels == LabelKind::one_class ? 1 : header.classes.size();
+std::uint64_t space_for(const SplitSpace& split) {
   const ImagesSpace& images = split.images;
-  return split.samples * numbers * sizeof(std::int32_t) + (split.samples + 1) * sizeof(std::uint64_t) +
+  return split.samples * sizeof(std::int32_t) + (split.samples + 1) * sizeof(std::uint64_t) +
          images.chunks.size() * (images.chunk_bytes + hdf5::FileToExtend::kSpacePerChunk) +
          hdf5::FileToExtend::space_for(kDatasetsPerSplit, 1);
 }
@@ -76,20 +74,6 @@ void add_images(hdf5::Group& group, const Storage& storage, std::size_t chunk, S
     split.images.chunks = {group.reserve<std::uint8_t>(name, shape)};
 }
 
-std::uint64_t reserve_labels(hdf5::Group& group, const DataFileHeader& header, std::size_t samples) {
-  const Shape rows{samples, header.classes.size()};
-  switch (header.labels) {
-    case LabelKind::one_class:
-      return group.reserve<std::int32_t>("labels", {samples});
-    case LabelKind::several_classes:
-      return group.reserve<std::uint8_t>("labels", rows);
-    case LabelKind::values:
-    case LabelKind::tokens:
-      break;
-  }
-  return group.reserve<float>("labels", rows);
-}
-
 std::uint64_t reserve_tokens(hdf5::Group& group, std::uint64_t bytes, std::size_t token_bytes) {
   const Shape shape{bytes / token_bytes};
   if (token_bytes == 1) return group.reserve<std::uint8_t>("tokens", shape);
@@ -98,12 +82,12 @@ std::uint64_t reserve_tokens(hdf5::Group& group, std::uint64_t bytes, std::size_
 }
 
 void add_datasets(hdf5::Group group, const Storage& storage, const DataFileHeader& header, SplitSpace& split) {
-  if (header.labels == LabelKind::tokens) {
+  if (header.is_text) {
     split.offsets_begin = group.reserve<std::uint64_t>("documents", {split.samples + 1});
     split.images.chunks = {reserve_tokens(group, split.bytes, header.text.token_bytes)};
     return;
   }
-  split.labels_begin = reserve_labels(group, header, split.samples);
+  split.labels_begin = group.reserve<std::int32_t>("labels", {split.samples});
   if (storage.encoded) split.offsets_begin = group.reserve<std::uint64_t>("offsets", {split.samples + 1});
   add_images(group, storage, header.chunk, split);
 }
@@ -119,7 +103,7 @@ AtomicFile preallocate(const std::filesystem::path& file, const DataFileHeader& 
   for (SplitSpace& split : splits) {
     if (split.samples == 0) continue;
     split.images = header.chunk > 0 ? plan_chunks(split, storage, header.chunk) : ImagesSpace{split.bytes, {0}};
-    bytes += space_for(split, header);
+    bytes += space_for(split);
   }
   made.reserve(bytes);
   hdf5::FileToExtend extended(AtomicFile::partial(file));

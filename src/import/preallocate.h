@@ -7,7 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "kernels/base/labels.h"
 #include "src/import/image_converter.h"
 #include "src/io/atomic_file.h"
 
@@ -24,8 +23,8 @@ struct DataFileHeader {
   std::vector<std::string> classes;
   std::vector<float> mean, stddev;
   std::size_t chunk = 0;  // approximate number of samples per chunk of the images; 0: contiguous
-  LabelKind labels = LabelKind::one_class;
-  TextHeader text{};  // if labels are tokens
+  bool is_text = false;
+  TextHeader text{};  // if it is text
 };
 
 // The position of a split's images in a file: in chunks, or in a single one if they are contiguous.
@@ -41,7 +40,7 @@ struct SplitSpace {
   std::uint64_t text_bytes = 0;  // before it became tokens
 
   // Positions in the file.
-  std::uint64_t labels_begin = 0;   // int32; of several classes uint8, values float32
+  std::uint64_t labels_begin = 0;   // int32
   std::uint64_t offsets_begin = 0;  // uint64, for encoded images and text
   ImagesSpace images;
 };

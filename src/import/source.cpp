@@ -6,12 +6,11 @@
 #include <array>
 
 #include "kernels/base/error.h"
-#include "src/io/checked_product.h"
 
 namespace annulus {
 
 std::span<const SourceFormat* const> source_formats() {
-  static const std::array formats{&kFolderSource, &kTarSource, &kIdxSource, &kCifarSource, &kNpySource, &kTextSource};
+  static const std::array formats{&kFolderSource, &kTarSource, &kTextSource};
   return formats;
 }
 
@@ -22,19 +21,6 @@ const SourceFormat& source_format(const std::string& name) {
     known.push_back(format->name);
   }
   fail("unknown format '{}'; known formats: {}", name, fmt::join(known, ", "));
-}
-
-PixelShape checked_shape(const std::filesystem::path& file, std::size_t height, std::size_t width,
-                         std::size_t channels) {
-  const auto bytes = checked_product(std::array{height, width, channels});
-  if (!bytes || *bytes == 0 || *bytes > kMostImageBytes) {
-    fail("{}: images of {}x{}x{} bytes; supported are 1 to {} bytes", file.string(), height, width, channels,
-         kMostImageBytes);
-  }
-  if (channels != 1 && channels != 3) {
-    fail("{}: images of {} channels; supported are 1 or 3", file.string(), channels);
-  }
-  return {{height, width}, channels};
 }
 
 void add_facts(Hash& hash, const std::filesystem::path& file) {

@@ -4,13 +4,10 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
-#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
-#include "kernels/base/labels.h"
-#include "src/data/image.h"
 #include "src/io/hash.h"
 
 namespace annulus {
@@ -21,19 +18,10 @@ namespace annulus {
 // One sample. Its bytes are owned by the reader and valid until the next sample.
 struct SourceSample {
   std::string name;                     // for messages: its origin
-  std::int64_t label = 0;               // its class, if a label is one class
-  std::span<const std::uint8_t> bytes;  // an encoded image, pixels: height x width x channels, or part of a document
+  std::int64_t label = 0;               // its class
+  std::span<const std::uint8_t> bytes;  // an encoded image, or part of a document
   std::string problem;                  // why it cannot be used, if the source knows; else empty
-  std::span<const float> targets{};     // if a label is not one class: 0 or 1 for each class, or the values
   bool ends = true;                     // of text: false if more bytes of the same document follow
-};
-
-// The shape of all images of a source with pixels.
-struct PixelShape {
-  ImageSize size;
-  std::size_t channels = 0;
-
-  std::size_t bytes() const { return size.height * size.width * channels; }
 };
 
 struct SourceSplit {
@@ -46,15 +34,12 @@ struct SourcePlan {
   std::vector<std::string> classes;  // names by label; none: labels are numbers that determine the number of classes
   bool classes_in_pieces = false;    // names must be found by SourceFormat::find_classes
   std::vector<SourceSplit> splits;   // "train", then "test" if there is one
-  std::optional<PixelShape> pixels;  // none: encoded images
   std::string variant;               // defined by the format
   bool shuffle = false;              // whether training samples may be sorted by class
+  bool is_text = false;              // documents, not images
   std::string fingerprint;           // changes when the source does
-  std::string note{};                // for the user
-  LabelKind labels = LabelKind::one_class;  // of another kind: `classes` has a name for each number of a label
 
-  bool is_text() const { return labels == LabelKind::tokens; }
-  const char* samples() const { return is_text() ? "documents" : "images"; }
+  const char* samples() const { return is_text ? "documents" : "images"; }
 };
 
 struct SourceFolders {
@@ -80,7 +65,7 @@ struct SourceFormat {
                                            const PassSample& pass) = nullptr;
 };
 
-extern const SourceFormat kIdxSource, kCifarSource, kNpySource, kFolderSource, kTarSource, kTextSource;
+extern const SourceFormat kFolderSource, kTarSource, kTextSource;
 
 std::span<const SourceFormat* const> source_formats();
 const SourceFormat& source_format(const std::string& name);  // throws Error naming the known formats
@@ -90,10 +75,6 @@ constexpr const char *kEmptyDocument = "empty", *kBinaryDocument = "binary: has 
 
 // A larger image is treated as an error.
 constexpr std::size_t kMostImageBytes = std::size_t{1} << 28;
-
-// Throws Error naming the file if the shape is not that of an image.
-PixelShape checked_shape(const std::filesystem::path& file, std::size_t height, std::size_t width,
-                         std::size_t channels);
 
 // Adds a file's name, size and modification time to a hash, also if it is a dangling link.
 void add_facts(Hash& hash, const std::filesystem::path& file);

@@ -103,7 +103,7 @@ SourceSplit finish(NoteWriter writer, const fs::path& source) {
 
 SourcePlan plan_text(const SourceFolders& folders) {
   SourcePlan plan;
-  plan.labels = LabelKind::tokens;
+  plan.is_text = true;
   Hash hash;
   if (folders.more.empty() && fs::is_directory(folders.source / kTrainingName)) {
     const auto add_split = [&](const char* name, const fs::path& folder) {

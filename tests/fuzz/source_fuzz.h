@@ -39,7 +39,6 @@ class FuzzedSource {
 
   void read_piece(const SourceFolders& folders, const SourcePlan& plan, const SourceSplit& split, std::size_t piece) {
     format_.read(folders, plan, split, piece, [&](const SourceSample& sample) {
-      if (plan.pixels && sample.bytes.size() != plan.pixels->bytes()) __builtin_trap();
       for (const std::uint8_t byte : sample.bytes) sum_ = sum_ + byte;  // all of them can be read
       return true;
     });
@@ -49,11 +48,5 @@ class FuzzedSource {
   TemporaryFolder folder_;
   volatile std::uint64_t sum_ = 0;
 };
-
-// The first byte chooses one of two files, the rest is its content.
-inline std::pair<bool, std::string> choice_and_content(const std::uint8_t* data, std::size_t size) {
-  if (size == 0) return {false, {}};
-  return {data[0] % 2 == 1, std::string(data + 1, data + size)};
-}
 
 }  // namespace annulus::test

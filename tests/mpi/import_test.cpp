@@ -6,7 +6,9 @@
 #include "src/data/dataset.h"
 #include "tests/unit/error_text.h"
 #include "tests/unit/file_size_limit.h"
-#include "tests/unit/idx_files.h"
+#include "tests/unit/image_files.h"
+#include "tests/unit/tar_file.h"
+#include "tests/unit/temporary_folder.h"
 
 using namespace annulus;
 
@@ -14,19 +16,48 @@ namespace {
 
 using Catch::Contains;
 
+// A gray image of 2x3 pixels.
+struct Picture {
+  std::string pixels;
+  int label;
+};
+
+void write_split(const std::filesystem::path& archive, const std::vector<Picture>& pictures) {
+  std::vector<std::pair<std::string, std::string>> members;
+  for (const Picture& picture : pictures) {
+    Image image;
+    image.reshape({2, 3}, 1);
+    std::ranges::copy(picture.pixels, image.pixels.begin());
+    const test::Bytes png = test::png_of(image);
+    const std::string key = std::to_string(members.size() / 2);
+    members.emplace_back(key + ".png", std::string(png.begin(), png.end()));
+    members.emplace_back(key + ".cls", std::to_string(picture.label));
+  }
+  test::write_tar(archive, members);
+}
+
+const std::vector<Picture> kTrain{{"abcdef", 0}, {"ghijkl", 1}, {"mnopqr", 2}, {"stuvwx", 0}};
+const std::vector<Picture> kTest{{"ABCDEF", 2}, {"GHIJKL", 1}};
+
 // A folder shared by all ranks, with a source in it and the import options. All ranks work on it, but only rank 0
 // modifies it.
 struct Source {
   explicit Source(const World& ranks) : world(ranks) {
     if (world.root()) {
-      std::filesystem::create_directory(own / "source");
-      test::write_idx_source(own / "source");
+      for (const char* split : {"train", "test"}) std::filesystem::create_directories(own / "source" / split);
+      write_split(own / "source/train/0.tar", kTrain);
+      write_split(own / "source/test/0.tar", kTest);
     }
     std::string path = own.path().string();  // the same length on all ranks
     world.broadcast(std::as_writable_bytes(std::span(path)));
     folder = path;
     options.output = folder / "data.h5";
     options.source = folder / "source";
+    options.format = "tar";
+    options.store = "pixels";
+    options.size = ImageSize{2, 3};
+    options.channels = 1;
+    options.on_bad_sample = "fail";
   }
   ~Source() { world.barrier(); }
 
@@ -36,8 +67,8 @@ struct Source {
     if (world.root()) change();
     world.barrier();
   }
-  void replace(const std::string& name, const std::string& content) const {
-    change([&] { test::write_text(options.source / name, content); });
+  void replace(const std::string& split, const std::vector<Picture>& pictures) const {
+    change([&] { write_split(options.source / split / "0.tar", pictures); });
   }
   int import() const {
     return import_data(world, options, [](const std::string&) {});
@@ -74,7 +105,7 @@ std::string image(const Dataset& dataset, std::size_t sample) {
 
 }  // namespace
 
-TEST_CASE("IDX files become a data file") {
+TEST_CASE("archives become a data file") {
   const World world;
   const Source source(world);
   CHECK(source.import() == 0);
@@ -124,13 +155,13 @@ TEST_CASE("class names can be given") {
   source.import();
   CHECK(Dataset({source.options.output}, "train").info().classes == source.options.classes);
   source.options.classes.pop_back();
-  CHECK_THAT(source.error(), Contains("-labels") && Contains("has label 2, which none of the 2 classes has"));
+  CHECK_THAT(source.error(), Contains("0.tar") && Contains("has label 2, which none of the 2 classes has"));
   source.options.on_bad_sample = "skip";
   source.change([&] { std::filesystem::remove_all(source.folder / "data.h5.parts"); });
   source.import();
   CHECK(Dataset({source.options.output}, "train").info().size == 3);
   CHECK_THAT(test::read_text(source.folder / "data.h5.skipped.txt"),
-             Contains("train-labels-idx1-ubyte: sample 2\thas label 2") && Contains("t10k-labels"));
+             Contains("train/0.tar: 2\thas label 2") && Contains("test/0.tar"));
 }
 
 TEST_CASE("shards hold consecutive samples") {
@@ -160,26 +191,14 @@ TEST_CASE("shards hold consecutive samples") {
 
 TEST_CASE("invalid sources are refused, and leave no file") {
   const World world;
-  const Source source(world);
-  SECTION("missing file") {
-    source.change([&] { std::filesystem::remove(source.options.source / "t10k-labels-idx1-ubyte"); });
-    CHECK_THAT(source.error(), Contains("t10k-labels-idx1-ubyte: missing"));
+  Source source(world);
+  SECTION("no archive") {
+    source.change([&] { std::filesystem::remove(source.options.source / "train/0.tar"); });
+    CHECK_THAT(source.error(), Contains("no archives"));
   }
-  SECTION("labels in place of images") {
-    source.replace("train-images-idx3-ubyte", test::idx_header({4}) + "abcd");
-    CHECK_THAT(source.error(), Contains("train-images") && Contains("images have 3"));
-  }
-  SECTION("too few labels") {
-    source.replace("train-labels-idx1-ubyte", test::idx_header({3}) + "abc");
-    CHECK_THAT(source.error(), Contains("train-labels") && Contains("shape 3 for 4 images"));
-  }
-  SECTION("no images") {
-    source.replace("t10k-images-idx3-ubyte", test::idx_header({0, 2, 3}));
-    CHECK_THAT(source.error(), Contains("t10k-images") && Contains("no images"));
-  }
-  SECTION("test images of another size") {
-    source.replace("t10k-images-idx3-ubyte", test::idx_header({2, 3, 3}) + "abcdefghijklmnopqr");
-    CHECK_THAT(source.error(), Contains("t10k-images") && Contains("image size differs"));
+  SECTION("not a folder") {
+    source.options.source = source.options.source / "train/0.tar";
+    CHECK_THAT(source.error(), Contains("train/0.tar: not a folder"));
   }
   CHECK(source.files() == 0);
 }
@@ -187,7 +206,7 @@ TEST_CASE("invalid sources are refused, and leave no file") {
 TEST_CASE("constant images are rejected unless --std is given") {
   const World world;
   Source source(world);
-  source.replace("train-images-idx3-ubyte", test::idx_header({4, 2, 3}) + std::string(24, 'a'));
+  source.replace("train", {{"aaaaaa", 0}, {"aaaaaa", 1}, {"aaaaaa", 2}});
   const std::string error = source.error();
   CHECK_THAT(error, Contains("same value"));
   if (world.root()) CHECK_THAT(error, Contains("2 of 2 pieces are kept in"));
@@ -200,15 +219,14 @@ TEST_CASE("constant images are rejected unless --std is given") {
 TEST_CASE("parts are reused by the same import only") {
   const World world;
   Source source(world);
-  const std::string images = test::idx_header({4, 2, 3}) + "abcdefghijklmnopqrstuvwx";
-  source.replace("train-images-idx3-ubyte", images.substr(0, images.size() - 1));
-  CHECK_THAT(source.error(), Contains("ends within its elements"));
+  source.replace("train", {{"abcdef", 0}, {"ghijkl", -1}});
+  CHECK_THAT(source.error(), Contains("train/0.tar: 1: has label -1"));
   source.options.size = ImageSize{1, 1};
   if (source.has_parts()) {  // if another rank finished the test images
     CHECK_THAT(source.error(), Contains("with another --size"));
   }
-  source.options.size.reset();
-  source.replace("train-images-idx3-ubyte", images);
+  source.options.size = ImageSize{2, 3};
+  source.replace("train", kTrain);
   CHECK(source.import() == 0);
   CHECK(image(Dataset({source.options.output}, "train"), 3) == "stuvwx");
 }

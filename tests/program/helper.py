@@ -20,6 +20,7 @@ import numpy as np
 
 ANNULUS = os.environ.get("ANNULUS") or str(pathlib.Path(__file__).resolve().parents[2] / "build" / "annulus")
 MPIRUN = os.environ.get("MPIRUN") or "mpirun"
+IMPORT_ARRAYS = pathlib.Path(__file__).resolve().parents[2] / "scripts/import-arrays"
 TIMEOUT = 60
 
 # Ranks outnumber cores here, so one thread each. In containers without ptrace Open MPI's single-copy transfers fail. And
@@ -40,7 +41,7 @@ class Result:
     @property
     def messages(self):
         """The program's own error lines; mpirun adds a banner of its own around them. Survivors all report the status."""
-        lines = [line for line in self.err.splitlines() if line.startswith("annulus:")]
+        lines = [line for line in self.err.splitlines() if line.startswith(("annulus:", "import-arrays:"))]
         return [line for line, before in zip(lines, [None, *lines]) if line != before or "the job ends with" not in line]
 
     def __str__(self):
@@ -75,6 +76,12 @@ def finish(process, timeout=TIMEOUT, since=None):
 def run(*arguments, ranks=0, timeout=TIMEOUT, environment=None, prefix=()):
     since = time.monotonic()
     return finish(start(*arguments, ranks=ranks, environment=environment, prefix=prefix), timeout, since)
+
+
+def import_arrays(*arguments):
+    """Runs scripts/import-arrays."""
+    process = subprocess.run([IMPORT_ARRAYS, *map(str, arguments)], capture_output=True, text=True, timeout=TIMEOUT)
+    return Result(process.returncode, process.stdout, process.stderr, 0)
 
 
 def at_once(function, cases):

@@ -1,5 +1,4 @@
 """Importing data sets of other formats."""
-import gzip
 import io
 import os
 import pathlib
@@ -16,143 +15,6 @@ import numpy as np
 import PIL.Image
 
 import helper
-
-
-def write_idx(folder, train, test, compress):
-    """The four files of http://yann.lecun.com/exdb/mnist."""
-    folder.mkdir()
-    for name, (pixels, labels) in (("train", train), ("t10k", test)):
-        for file, content in (
-                (f"{name}-images-idx3-ubyte", struct.pack(">4i", 2051, *pixels.shape[:3]) + pixels.tobytes()),
-                (f"{name}-labels-idx1-ubyte",
-                 struct.pack(">2i", 2049, len(labels)) + labels.astype(np.uint8).tobytes())):
-            if compress:
-                (folder / f"{file}.gz").write_bytes(gzip.compress(content))
-            else:
-                (folder / file).write_bytes(content)
-
-
-class Import(helper.ProgramTest):
-    def setUp(self):
-        super().setUp()
-        self.train_split, self.test_split = helper.images(200, 1), helper.images(50, 2)
-        self.source, self.output = self.folder / "idx", self.folder / "data.h5"
-
-    def import_arguments(self, *more):
-        return ["import", self.output, "--from", "idx", self.source, *more]
-
-    def test_plain_and_compressed(self):
-        for compress in (False, True):
-            with self.subTest(compress=compress):
-                self.source, self.output = self.folder / f"idx-{compress}", self.folder / f"{compress}.h5"
-                write_idx(self.source, self.train_split, self.test_split, compress)
-                self.succeed(*self.import_arguments("--classes", "T-shirt/top,b,c,d,e,f,g,h,i,Ankle boot"))
-                with h5py.File(self.output, "r") as file:
-                    for split, (pixels, labels) in (("train", self.train_split), ("test", self.test_split)):
-                        self.assertEqual(file[f"{split}/images"].dtype, np.uint8)
-                        np.testing.assert_array_equal(file[f"{split}/images"][()], pixels)
-                        np.testing.assert_array_equal(file[f"{split}/labels"][()], labels)
-                    scaled = self.train_split[0] / 255  # of the training images alone
-                    np.testing.assert_allclose(file.attrs["mean"], [scaled.mean()], rtol=1e-5)
-                    np.testing.assert_allclose(file.attrs["deviation"], [scaled.std()], rtol=1e-3)
-                    classes = [helper.text(name) for name in file.attrs["classes"]]
-                self.assertEqual(classes, ["T-shirt/top", "b", "c", "d", "e", "f", "g", "h", "i", "Ankle boot"])
-                # The program reads the file that it wrote.
-                self.train(self.folder / f"run-{compress}", data=self.output, max_steps=1)
-
-    def test_damage_on_the_disk_ends_training(self):
-        write_idx(self.source, self.train_split, self.test_split, False)
-        self.succeed(*self.import_arguments())
-        whole = self.output.read_bytes()
-        pixels = self.train_split[0]
-        for place, expected in ((whole.index(pixels[5].tobytes()) + 9, r"data\.h5: .*damaged: bytes \d+ to \d+ of the file differ"),
-                                (whole.index(b"deviation"), r"data\.h5: damaged: bytes 0 to \d+ of the file differ")):
-            bad = bytearray(whole)
-            bad[place] ^= 1
-            self.output.write_bytes(bad)
-            result = helper.run(*self.training(self.folder / "run", data=self.output, max_steps=30, global_batch=20), ranks=2)
-            self.assertNotEqual(result.status, 0)
-            self.assertRegex(result.messages[0], expected)
-            self.assertIn("import again", result.messages[0])
-        self.output.write_bytes(whole)
-        with h5py.File(self.output, "r+") as file:  # a change on purpose
-            file.attrs["mean"] = np.float32([0.25])
-        self.train(self.folder / "run", data=self.output, max_steps=1)
-
-    def test_class_names_from_a_file(self):
-        write_idx(self.source, self.train_split, self.test_split, True)
-        names = pathlib.Path(__file__).resolve().parents[2] / "scripts/fashion-mnist.txt"
-        self.succeed(*self.import_arguments("--classes-from", names))
-        with h5py.File(self.output, "r") as file:
-            classes = [helper.text(name) for name in file.attrs["classes"]]
-        self.assertEqual((classes[0], classes[9], len(classes)), ("T-shirt/top", "Ankle boot", 10))
-        (self.folder / "names.txt").write_text("a\n\nb\n")
-        for file, names in (("none.txt", r"--classes-from: .*none\.txt: cannot read"),
-                            ("names.txt", r"--classes-from: .*names\.txt: line 2 is empty")):
-            result = helper.run(*self.import_arguments("--classes-from", self.folder / file))
-            self.assertEqual(result.status, 2, str(result))
-            self.assertRegex(result.err, names)
-
-    def test_classes_without_names(self):
-        write_idx(self.source, self.train_split, self.test_split, True)
-        self.succeed(*self.import_arguments())
-        with h5py.File(self.output, "r") as file:
-            classes = [helper.text(name) for name in file.attrs["classes"]]
-        self.assertEqual(classes, [str(n) for n in range(10)])
-
-    def fails(self, names, *more):
-        """Fails with one line that names the cause; neither leaves a partial file nor changes an old one."""
-        for old in (None, helper.write_data(self.shared / "old.h5", 2, 2, 4).read_bytes()):
-            self.output.unlink(missing_ok=True)
-            if old:
-                self.output.write_bytes(old)
-            result = helper.run(*self.import_arguments(*more))
-            self.assertEqual(result.status, 1, str(result))
-            self.assertEqual(len(result.messages), 1, str(result))
-            self.assertRegex(result.messages[0], names)
-            self.assertEqual(self.output.read_bytes() if self.output.exists() else None, old)
-            # Finished pieces may be kept for another attempt.
-            parts = self.output.with_name("data.h5.parts")
-            self.assertLessEqual(set(self.folder.iterdir()), {self.source, self.output, parts})
-
-    def damage(self, name, change):
-        write_idx(self.source, self.train_split, self.test_split, False)
-        path = self.source / name
-        path.write_bytes(change(path.read_bytes()))
-
-    def test_bad_magic(self):
-        self.damage("train-images-idx3-ubyte", lambda content: b"\0\0\x08\x07" + content[4:])
-        self.fails("train-images-idx3-ubyte")
-
-    def test_truncated(self):
-        self.damage("t10k-images-idx3-ubyte", lambda content: content[:-1])
-        self.fails("t10k-images-idx3-ubyte")
-
-    def test_only_a_header(self):
-        self.damage("t10k-labels-idx1-ubyte", lambda content: content[:6])
-        self.fails("t10k-labels-idx1-ubyte")
-
-    def test_fewer_labels_than_images(self):
-        self.damage("train-labels-idx1-ubyte", lambda content: content[:4] + struct.pack(">i", 199) + content[8:-1])
-        self.fails("train-labels-idx1-ubyte|train-images-idx3-ubyte")
-
-    def test_truncated_gzip(self):
-        write_idx(self.source, self.train_split, self.test_split, True)
-        path = self.source / "train-images-idx3-ubyte.gz"
-        path.write_bytes(path.read_bytes()[:-20])
-        self.fails("train-images-idx3-ubyte")
-
-    def test_missing_file(self):
-        write_idx(self.source, self.train_split, self.test_split, True)
-        (self.source / "t10k-labels-idx1-ubyte.gz").unlink()
-        self.fails("t10k-labels-idx1-ubyte")
-
-    def test_missing_folder(self):
-        self.fails(str(self.source))
-
-    def test_too_few_class_names(self):
-        write_idx(self.source, self.train_split, self.test_split, True)
-        self.fails("(?i)class|label", "--classes", "a,b,c")
 
 
 CLASSES = ["a dog", "bird", "cat"]
@@ -498,30 +360,17 @@ class ImportImages(helper.ProgramTest):
             self.assertRegex(result.messages[0], rf"{name}-0\.h5: (damaged: bytes|.*{name}: cannot read: .*letcher32)")
 
     def test_too_many_chunks_are_refused_and_nothing_is_lost(self):
-        self.source.mkdir()
-        np.save(self.source / "train_images.npy", np.arange(20_002, dtype=np.uint8).reshape(-1, 1, 2))
-        np.save(self.source / "train_labels.npy", np.zeros(10_001, np.uint8))
-        result = helper.run("import", self.output, self.source, "--from", "npy", "--chunk", 1)
+        (self.source / "train/cat").mkdir(parents=True)
+        image = encoded(picture(1, 9, 9))
+        for number in range(10_001):
+            (self.source / f"train/cat/{number}.jpg").write_bytes(image)
+        options = ("--store", "pixels", "--size", "1x2", "--channels", 1, "--std", 1)
+        result = helper.run("import", self.output, self.source, "--from", "folder", *options, "--chunk", 1)
         self.assertEqual((result.status, len(result.messages)), (1, 1), str(result))
         self.assertRegex(result.messages[0], r"--chunk 1: makes 10001 chunks of 2 B each .* 10000 of .*or more --shards; .*fix the problem")
-        self.do_import("--chunk", 2, form="npy")
+        self.do_import(*options, "--chunk", 2)
         with h5py.File(self.output, "r") as file:
             self.assertEqual(file["train/images"].chunks, (2, 1, 2, 1))
-
-    def test_arrays(self):
-        self.source.mkdir()
-        for split, count in (("train", 5000), ("test", 10)):  # two pieces
-            pixels, labels = helper.images(count, count, size=8 + 20, channels=3)
-            np.save(self.source / f"{split}_images.npy", pixels)
-            np.save(self.source / f"{split}_labels.npy", labels)
-        files = [self.folder / "1.h5", self.folder / "3.h5"]
-        self.do_import(output=files[0], form="npy")
-        self.do_import(output=files[1], form="npy", ranks=3)
-        self.assertEqual(files[0].read_bytes(), files[1].read_bytes())
-        with h5py.File(files[0], "r") as file:
-            for split in ("train", "test"):
-                np.testing.assert_array_equal(file[split]["images"][()], np.load(self.source / f"{split}_images.npy"))
-                np.testing.assert_array_equal(file[split]["labels"][()], np.load(self.source / f"{split}_labels.npy"))
 
     def begin_and_stop(self, number, *more, ranks=0, form="folder", sign="train-*[0-9].json"):
         """Sends a signal to an import of several pieces when the first piece is done, or on another condition."""
@@ -598,9 +447,8 @@ class ImportImages(helper.ProgramTest):
                 (1, "train: missing; the source must have train/CLASS", [self.folder / "empty", "--from", "folder"]),
                 (1, "no such folder", [self.folder / "none", "--from", "folder"]),
                 (1, "not a folder", [self.source / "train/cat/00000.jpg", "--from", "folder"]),
-                (1, "binary version", [self.source, "--from", "cifar"]),
+                (2, "cifar is read by scripts/import-arrays FILE SOURCE --from cifar", [self.source, "--from", "cifar"]),
                 (1, "no archives", [self.source, "--from", "tar"]),
-                (1, "train_images.npy", [self.source, "--from", "npy"]),
                 (1, "requires a size", [self.source, "--from", "folder", "--store", "pixels"]),
                 (1, "keep their sizes", [self.source, "--from", "folder", "--size", "8x8"]),
                 (1, "2 names for 3 classes", [self.source, "--from", "folder", "--classes", "a,b"]),

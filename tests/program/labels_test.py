@@ -56,8 +56,7 @@ class Labels(helper.ProgramTest):
             np.save(source / f"{split}_images.npy", pixels)
             np.save(source / f"{split}_labels.npy", labels)
         output = cls.shared / f"{name}.h5"
-        result = helper.run("import", output, source, "--from", "npy", "--classes", ",".join(names), "--hold-out", 0.1,
-                            ranks=2)
+        result = helper.import_arrays(output, source, "--from", "npy", "--classes", ",".join(names), "--hold-out", 0.1)
         assert result.status == 0, result
         cls.imports = {**getattr(cls, "imports", {}), name: result.out}
         return output
@@ -212,35 +211,13 @@ class Labels(helper.ProgramTest):
                 self.refused(1, text, *arguments)
 
     def test_bad_labels(self):
-        pixels, labels = values_of(20, 3)
-        source = self.folder / "source"
-        source.mkdir()
-        np.save(source / "train_images.npy", pixels)
-        save = lambda array: np.save(source / "train_labels.npy", array)
-        arguments = ("import", self.folder / "made.h5", source, "--from", "npy")
-        nan = labels.copy()
-        nan[7, 1] = np.nan
-        several = np.zeros((20, 3), np.int64)
-        several[5, 2] = 4
-        for text, array, options in (
-                ("train_labels.npy: sample 7: value 1 is nan", nan, ()),
-                ("sample 5: has 4 for class 2 in its label, which must be 0 or 1", several, ()),
-                ("train_labels.npy: labels of shape 20x1x2 for 20 images", labels[:, None], ()),
-                ("train_labels.npy: elements of type '<c8'", labels.astype(np.complex64), ()),
-                ("--classes: 3 names for 2 classes", labels, ("--classes", "a,b,c"))):
-            with self.subTest(text):
-                save(array)
-                self.refused(1, text, *arguments, *options)
-        save(nan.astype(np.float64))
-        self.succeed(*arguments, "--on-bad-sample", "skip")
-        with h5py.File(self.folder / "made.h5", "r+") as file:
-            self.assertEqual(file["train/labels"].shape, (19, 2))
+        data = self.folder / "made.h5"
+        shutil.copy(self.values, data)
+        with h5py.File(data, "r+") as file:
             file["train/labels"][3, 0] = np.inf
-            file.copy("train", "test")
-        self.refused(1, r"made.h5: (train|test) sample 3: value '0' of its label is inf",
-                     *self.training(self.folder / "run", data=self.folder / "made.h5", batch=19))
-        results = self.train(self.folder / "skipping", data=self.folder / "made.h5", on_bad_sample="skip")
-        self.assertEqual(results["evaluations"][-1]["images"], 18)
+        self.refused(1, r"made.h5: train sample 3: value '.*' of its label is inf",
+                     *self.training(self.folder / "run", data=data))
+        self.train(self.folder / "skipping", data=data, on_bad_sample="skip")
 
 
 if __name__ == "__main__":

@@ -218,7 +218,7 @@ TEST_CASE("a data file that does not fit on the disk is refused, and leaves no f
 TEST_CASE("encoded images are kept, and their pixels enter the mean and std", "[parts]") {
   const Image picture = test::picture({6, 8}, 3);
   const test::Bytes png = test::png_of(picture);
-  ImageConverter converter({true, {}, 3}, {});
+  ImageConverter converter({true, {}, 3});
   const auto stored = converter.convert(png);
   CHECK(test::Bytes(stored.begin(), stored.end()) == png);
   PixelSums expected;
@@ -235,20 +235,13 @@ TEST_CASE("pixels are resized to cover the size and centre-cropped", "[parts]") 
   Image picture;
   picture.reshape({4, 8}, 1);
   for (std::size_t i = 0; i < picture.pixels.size(); ++i) picture.pixels[i] = static_cast<std::uint8_t>(10 * (i % 8));
-  ImageConverter converter({false, ImageSize{2, 2}, 1}, {});
+  ImageConverter converter({false, ImageSize{2, 2}, 1});
   const test::Bytes png = test::png_of(picture);
   const auto stored = converter.convert(png);
   REQUIRE(stored.size() == 4);
   CHECK(std::abs(stored[0] - 25) <= 4);
   CHECK(std::abs(stored[1] - 45) <= 4);
   CHECK(converter.statistics().sizes.largest == ImageSize{2, 2});
-}
-
-TEST_CASE("raw pixels are kept unchanged", "[parts]") {
-  ImageConverter converter({false, ImageSize{1, 2}, 1}, PixelShape{{1, 2}, 1});
-  const Bytes pixels{3, 4};
-  const auto stored = converter.convert(pixels);
-  CHECK(Bytes(stored.begin(), stored.end()) == pixels);
 }
 
 TEST_CASE("an impossible label is refused, naming its piece", "[parts]") {

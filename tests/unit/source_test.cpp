@@ -8,10 +8,9 @@
 #include <memory>
 #include <random>
 
-#include "src/import/npy.h"
 #include "tests/unit/error_text.h"
-#include "tests/unit/idx_files.h"
 #include "tests/unit/tar_file.h"
+#include "tests/unit/temporary_folder.h"
 #include "tests/unit/whole_plan.h"
 
 namespace annulus {
@@ -61,23 +60,6 @@ struct Folder {
   SourceFolders folders{folder / "source", folder / "notes"};
 };
 
-std::string npy(const std::string& type, const std::string& shape, const std::string& elements, char version = 1,
-                const std::string& fortran = "False") {
-  const std::string header =
-      "{'descr': '" + type + "', 'fortran_order': " + fortran + ", 'shape': " + shape + ", }        \n";
-  std::string text = "\x93NUMPY" + std::string{version, '\0', static_cast<char>(header.size()), '\0'};
-  if (version > 1) text += std::string(2, '\0');
-  return text + header + elements;
-}
-
-std::string npy_error(const std::string& content) {
-  const test::TemporaryFolder folder;
-  test::write_text(folder / "bad.npy", content);
-  const std::string text = test::error_of([&] { NpyFile{folder / "bad.npy"}; });
-  CHECK_THAT(text, Contains("bad.npy"));
-  return text;
-}
-
 constexpr std::size_t kTarBlock = 512;
 
 std::string tar_numbers(std::initializer_list<std::uint64_t> numbers) {
@@ -96,193 +78,10 @@ void change_tar_header(std::string& archive, std::size_t header,
   archive.replace(header + 148, 7, fmt::format("{:06o}", sum) + '\0');
 }
 
-std::string cifar_record(const std::string& labels, char first) {
-  std::string planes(3072, 'x');
-  planes[0] = first, planes[1024] = static_cast<char>(first + 1), planes[2048] = static_cast<char>(first + 2);
-  return labels + planes;
-}
-
-void write_cifar10(const Folder& source) {
-  source.write("batches.meta.txt", "a\nb\nc\nd\ne\nf\ng\nh\ni\nj\n\n");
-  source.write("data_batch_2.bin", cifar_record("\3", 'p'));
-  source.write("data_batch_1.bin", cifar_record("\1", 'a') + cifar_record("\2", 'f'));
-  source.write("test_batch.bin", cifar_record("\4", 'k'));
-}
-
 }  // namespace
 
 TEST_CASE("an unknown format lists the known ones", "[source]") {
-  CHECK_THAT(test::error_of([] { source_format("jpeg"); }), Contains("'jpeg'") && Contains("folder, tar, idx"));
-}
-
-TEST_CASE("NumPy integers of any width and format version are read", "[source]") {
-  const test::TemporaryFolder folder;
-  const auto read = [&folder](const std::string& content) {
-    test::write_text(folder / "a.npy", content);
-    const NpyFile file(folder / "a.npy");
-    CHECK(file.shape() == Shape{2});
-    return file.read_integers({0, 2});
-  };
-  using Integers = std::vector<std::int64_t>;
-  CHECK(read(npy("|u1", "(2,)", "\xff\1")) == Integers{255, 1});
-  CHECK(read(npy("|i1", "(2,)", "\xff\1", 2)) == Integers{-1, 1});
-  CHECK(read(npy("<u2", "(2,)", std::string("\xff\xff\1\0", 4), 3)) == Integers{65535, 1});
-  CHECK(read(npy("<i4", "(2,)", std::string("\xfe\xff\xff\xff\0\1\0\0", 8))) == Integers{-2, 256});
-  CHECK(read(npy("<i8", "(2,)", std::string(8, '\xff') + "\7" + std::string(7, '\0'))) == Integers{-1, 7});
-  CHECK_THAT(test::error_of([&] { read(npy("<u8", "(2,)", std::string(16, '\xff'))); }), Contains("too large"));
-}
-
-TEST_CASE("NumPy floats are read", "[source]") {
-  const test::TemporaryFolder folder;
-  const auto read = [&folder](const std::string& content) {
-    test::write_text(folder / "a.npy", content);
-    const NpyFile file(folder / "a.npy");
-    CHECK((file.holds_floats() && !file.holds_bytes()));
-    return file.read_floats({0, 2});
-  };
-  CHECK(read(npy("<f4", "(2,)", std::string("\0\0\x80\x3f\0\0\0\xc0", 8))) == std::vector<float>{1, -2});
-  CHECK(read(npy("<f8", "(2,)", std::string("\0\0\0\0\0\0\xf0\x3f\0\0\0\0\0\0\0\xc0", 16))) ==
-        std::vector<float>{1, -2});
-}
-
-TEST_CASE("invalid NumPy files are refused with a reason", "[source]") {
-  CHECK_THAT(npy_error(""), Contains("too short"));
-  CHECK_THAT(npy_error("PK\3\4 is not one of them"), Contains("not a .npy file"));
-  CHECK_THAT(npy_error(npy("|u1", "(2,)", "ab", 4)), Contains("version 4"));
-  CHECK_THAT(npy_error(npy("|u1", "(2,)", "ab").substr(0, 40)), Contains("ends within its header"));
-  CHECK_THAT(npy_error(npy("|u1", "(2,)", "a")), Contains("1 bytes of elements"));
-  CHECK_THAT(npy_error(npy("|u1", "(2,)", "abc")), Contains("3 bytes of elements"));
-  CHECK_THAT(npy_error(npy("<f2", "(2,)", "abcd")), Contains("'<f2'"));
-  CHECK_THAT(npy_error(npy(">i4", "(2,)", "abcdefgh")), Contains("'>i4'"));
-  CHECK_THAT(npy_error(npy("|u1", "(2, 1)", "ab", 1, "True")), Contains("Fortran"));
-  CHECK_THAT(npy_error(npy("|u1", "(2, x)", "ab")), Contains("no shape"));
-  CHECK_THAT(npy_error(npy("|u1", "(4294967296, 4294967296, 16)", "ab")), Contains("impossible number of elements"));
-  std::string no_type = npy("|u1", "(2,)", "ab");
-  no_type[no_type.find("descr")] = 'x';
-  CHECK_THAT(npy_error(no_type), Contains("'descr' is missing"));
-}
-
-TEST_CASE("NumPy labels may be several classes or real numbers", "[source]") {
-  const Folder source;
-  const auto targets = [&] {
-    const SourcePlan plan = source.plan(kNpySource);
-    std::vector<float> all;
-    kNpySource.read(source.folders, plan, plan.splits.front(), 0, [&](const SourceSample& sample) {
-      all.insert(all.end(), sample.targets.begin(), sample.targets.end());
-      return true;
-    });
-    return std::pair(plan, all);
-  };
-  source.write("train_images.npy", npy("|u1", "(2, 1, 2)", "abcd"));
-  for (const char* type : {"|u1", "|b1"}) {
-    source.write("train_labels.npy", npy(type, "(2, 3)", std::string("\1\0\0\0\1\1", 6)));
-    const auto [plan, found] = targets();
-    CHECK((plan.labels == LabelKind::several_classes && plan.classes == Names{"0", "1", "2"}));
-    CHECK(found == std::vector<float>{1, 0, 0, 0, 1, 1});
-  }
-  source.write("train_labels.npy", npy("|i1", "(2, 2)", std::string("\1\0\3\0", 4)));
-  CHECK(source.read(kNpySource, "train") == Names{"0 ab", "0 !has 3 for class 0 in its label, which must be 0 or 1"});
-  source.write("train_labels.npy", npy("|i1", "(2, 1)", "\1\3"));
-  CHECK_THAT(source.plan_error(kNpySource), Contains("save one class for each image as an array of 2"));
-  source.write("train_labels.npy", npy("<f4", "(2,)", std::string("\0\0\x80\x3f\0\0\x80\x7f", 8)));
-  CHECK(targets().first.labels == LabelKind::values);
-  CHECK(source.read(kNpySource, "train") == Names{"0 ab", "0 !value 0 is inf"});
-  source.write("test_images.npy", npy("|u1", "(1, 1, 2)", "ef"));
-  source.write("test_labels.npy", npy("|u1", "(1,)", "\1"));
-  CHECK_THAT(source.plan_error(kNpySource), Contains("test_labels.npy: labels differ from the training labels"));
-}
-
-TEST_CASE("NumPy arrays are a source", "[source]") {
-  const Folder source;
-  source.write("train_images.npy", npy("|u1", "(2, 1, 2)", "abcd"));
-  source.write("train_labels.npy", npy("|i1", "(2,)", std::string("\3\0", 2)));
-  CHECK(source.read(kNpySource, "train") == Names{"3 ab", "0 cd"});
-  SECTION("with test images") {
-    source.write("test_images.npy", npy("|u1", "(1, 1, 2, 1)", "ef"));
-    source.write("test_labels.npy", npy("|u1", "(1,)", "\1"));
-    CHECK(source.read(kNpySource, "test") == Names{"1 ef"});
-  }
-  SECTION("test images of another size") {
-    source.write("test_images.npy", npy("|u1", "(1, 2, 1)", "ef"));
-    source.write("test_labels.npy", npy("|u1", "(1,)", "\1"));
-    CHECK_THAT(source.plan_error(kNpySource), Contains("test_images.npy: image size differs"));
-  }
-  SECTION("too few labels") {
-    source.write("train_labels.npy", npy("|i1", "(1,)", "\3"));
-    CHECK_THAT(source.plan_error(kNpySource), Contains("train_labels.npy: labels of shape 1 for 2"));
-  }
-  SECTION("five dimensions, two channels, floats") {
-    source.write("train_images.npy", npy("|u1", "(1, 1, 1, 1, 1)", "a"));
-    CHECK_THAT(source.plan_error(kNpySource), Contains("5 dimensions"));
-    source.write("train_images.npy", npy("|u1", "(1, 1, 1, 2)", "ab"));
-    CHECK_THAT(source.plan_error(kNpySource), Contains("2 channels"));
-    source.write("train_images.npy", npy("<i2", "(1, 1, 1)", "ab"));
-    CHECK_THAT(source.plan_error(kNpySource), Contains("must be uint8"));
-  }
-  SECTION("none") {
-    source.write("train_images.npy", npy("|u1", "(0, 100000, 100000)", ""));
-    CHECK_THAT(source.plan_error(kNpySource), Contains("has no images"));
-  }
-}
-
-TEST_CASE("pixels of an impossible shape are refused", "[source]") {
-  constexpr std::size_t kSide = 1 << 14;
-  CHECK(checked_shape("a", kSide, kSide, 1).bytes() == kMostImageBytes);
-  const auto error = [](std::size_t height, std::size_t width, std::size_t channels) {
-    return test::error_of([&] { checked_shape("a.npy", height, width, channels); });
-  };
-  CHECK_THAT(error(kSide, kSide + 1, 1), Contains("a.npy: images of 16384x16385x1 bytes"));
-  CHECK_THAT(error(kSide, kSide, 3), Contains("supported are 1 to 268435456 bytes"));
-  CHECK_THAT(error(std::size_t{1} << 63, 2, 1), Contains("1 to 268435456"));
-  CHECK_THAT(error(std::size_t{1} << 62, 1, 4), Contains("1 to 268435456"));
-  CHECK_THAT(error(0, 1, 1), Contains("1 to 268435456"));
-  CHECK_THAT(error(2, 2, 2), Contains("2 channels"));
-}
-
-TEST_CASE("CIFAR-10 batches are read in order, with interleaved channels", "[source]") {
-  const Folder source;
-  write_cifar10(source);
-  CHECK(source.plan(kCifarSource).classes == Names{"a", "b", "c", "d", "e", "f", "g", "h", "i", "j"});
-  const Names lines = source.read(kCifarSource, "train");
-  REQUIRE(lines.size() == 3);
-  CHECK(lines[0].substr(0, 8) == "1 abcxxx");
-  CHECK(lines[1].substr(0, 8) == "2 fghxxx");
-  CHECK(lines[2].substr(0, 8) == "3 pqrxxx");
-  CHECK(source.read(kCifarSource, "test").at(0).substr(0, 6) == "4 klmx");
-}
-
-TEST_CASE("CIFAR-100's fine labels are used", "[source]") {
-  const Folder source;
-  std::string names;
-  for (int i = 0; i < 100; ++i) names += "fine " + std::to_string(i) + "\n";
-  source.write("fine_label_names.txt", names);
-  source.write("train.bin", cifar_record("\1\x63", 'a'));
-  source.write("test.bin", cifar_record("\1\x62", 'b'));
-  CHECK(source.plan(kCifarSource).classes.back() == "fine 99");
-  CHECK(source.read(kCifarSource, "train").at(0).substr(0, 5) == "99 ab");
-  CHECK(source.read(kCifarSource, "test").at(0).substr(0, 5) == "98 bc");
-}
-
-TEST_CASE("invalid CIFAR folders are refused with a reason", "[source]") {
-  const Folder source;
-  CHECK_THAT(source.plan_error(kCifarSource), Contains("binary version"));
-  write_cifar10(source);
-  SECTION("cut off") {
-    source.write("data_batch_2.bin", cifar_record("\1", 'a').substr(1));
-    CHECK_THAT(source.plan_error(kCifarSource), Contains("data_batch_2.bin: 3072 bytes"));
-  }
-  SECTION("empty") {
-    source.write("test_batch.bin", "");
-    CHECK_THAT(source.plan_error(kCifarSource), Contains("test_batch.bin: 0 bytes"));
-  }
-  SECTION("missing") {
-    std::filesystem::remove(source.folders.source / "test_batch.bin");
-    CHECK_THAT(source.plan_error(kCifarSource), Contains("test_batch.bin: missing"));
-  }
-  SECTION("without class names") {
-    source.write("batches.meta.txt", "a\nb\n");
-    CHECK_THAT(source.plan_error(kCifarSource), Contains("has 2 names instead of 10"));
-  }
+  CHECK_THAT(test::error_of([] { source_format("jpeg"); }), Contains("'jpeg'") && Contains("folder, tar, text"));
 }
 
 TEST_CASE("class folders are listed in torchvision's order", "[source]") {
@@ -354,35 +153,14 @@ TEST_CASE("unreadable files of a folder are reported, and the rest is read", "[s
   }
 }
 
-TEST_CASE("every source refuses named pipes", "[source]") {
+TEST_CASE("archives that are named pipes are refused", "[source]") {
   const Folder source;
-  const auto pipe = [&source](const std::string& name) {
-    std::filesystem::create_directories((source.folders.source / name).parent_path());
-    REQUIRE(::mkfifo((source.folders.source / name).c_str(), 0600) == 0);
-  };
-  const auto is_refused = Contains("a pipe or device, not a regular file");
-  SECTION("idx") {
-    test::write_idx_source(source.folders.source);
-    std::filesystem::remove(source.folders.source / "train-images-idx3-ubyte");
-    pipe("train-images-idx3-ubyte");
-    CHECK_THAT(source.plan_error(kIdxSource), is_refused);
-  }
-  SECTION("npy") {
-    pipe("train_images.npy");
-    CHECK_THAT(source.plan_error(kNpySource), is_refused);
-  }
-  SECTION("cifar") {
-    pipe("batches.meta.txt");
-    CHECK_THAT(source.plan_error(kCifarSource), is_refused);
-  }
-  SECTION("tar") {
-    source.write_archive("train/a.tar", {{"a/1.jpg", "one"}});
-    pipe("train/b.tar");
-    const Names lines = source.read(kTarSource, "train");
-    REQUIRE(lines.size() == 2);
-    CHECK(lines[0] == "0 one");
-    CHECK_THAT(lines[1], is_refused);
-  }
+  source.write_archive("train/a.tar", {{"a/1.jpg", "one"}});
+  REQUIRE(::mkfifo((source.folders.source / "train/b.tar").c_str(), 0600) == 0);
+  const Names lines = source.read(kTarSource, "train");
+  REQUIRE(lines.size() == 2);
+  CHECK(lines[0] == "0 one");
+  CHECK_THAT(lines[1], Contains("a pipe or device, not a regular file"));
 }
 
 TEST_CASE("a folder is split into pieces by its names, which are part of its fingerprint", "[source]") {
@@ -426,7 +204,7 @@ TEST_CASE("files become documents", "[source]") {
   source.write("d.txt", "");
   source.write("e.bin", std::string("e\0", 2));
   source.write(".hidden", "h");
-  CHECK(source.plan(kTextSource).labels == LabelKind::tokens);
+  CHECK(source.plan(kTextSource).is_text);
   CHECK(source.read(kTextSource, "train") ==
         Names{"0 abc", "0 az", "0 bb", "0 compressed", "0 !empty", "0 !binary: has a zero byte near its beginning"});
 
@@ -473,24 +251,6 @@ TEST_CASE("splits of text", "[source]") {
   CHECK(source.read(kTextSource, "test") == Names{"0 b"});
   std::filesystem::remove_all(source.folders.source / "train/a");
   CHECK_THAT(source.plan_error(kTextSource), Contains("train: has no files"));
-}
-
-TEST_CASE("one-hot labels are classes", "[source]") {
-  const Folder source;
-  source.write("train_images.npy", npy("|u1", "(3, 1, 1)", "abc"));
-  source.write("train_labels.npy", npy("|u1", "(3, 3)", std::string("\0\1\0\1\0\0\0\1\0", 9)));
-  const SourcePlan plan = source.plan(kNpySource);
-  CHECK(plan.labels == LabelKind::one_class);
-  CHECK(plan.classes == Names{"0", "1", "2"});
-  CHECK_THAT(plan.note, Contains("one-hot: read as one of 3 classes"));
-  CHECK(source.read(kNpySource, "train") == Names{"1 a", "0 b", "1 c"});
-  const std::string one("\0\0\x80?", 4), zero(4, '\0');
-  source.write("train_labels.npy", npy("<f4", "(3, 2)", one + zero + zero + one + one + zero));
-  CHECK(source.read(kNpySource, "train") == Names{"0 a", "1 b", "0 c"});
-  source.write("train_labels.npy", npy("<f4", "(3, 2)", one + one + zero + one + one + zero));
-  CHECK(source.plan(kNpySource).labels == LabelKind::values);
-  source.write("train_labels.npy", npy("|u1", "(3, 2)", std::string("\0\0\0\1\1\0", 6)));
-  CHECK(source.plan(kNpySource).labels == LabelKind::several_classes);
 }
 
 TEST_CASE("archives with label files beside the images", "[source]") {
