@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <cstdint>
 #include <cstdlib>
 #include <exception>
 #include <filesystem>
@@ -11,6 +12,7 @@
 #include <system_error>
 
 #include "collectives/world/world.h"
+#include "kernels/base/allowed_resources.h"
 #include "kernels/base/relaxed.h"
 #include "kernels/base/subnormals.h"
 #include "src/cli/cli.h"
@@ -23,6 +25,7 @@
 #include "src/job/job_status.h"
 #include "src/job/launched_rank.h"
 #include "src/job/open_device.h"
+#include "src/job/start_limits.h"
 #include "src/job/watchdog.h"
 
 namespace {
@@ -41,16 +44,32 @@ void limit_spinning(char** arguments) {
 
 std::string message_of(const std::exception& error) {
   if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr)
-    return "not enough memory: use a smaller --batch, smaller images, or a smaller model";
+    return fmt::format("not enough memory{}: use a smaller --batch, smaller images, or a smaller model",
+                       annulus::free_address_space() < SIZE_MAX ? " (ulimit -v limits it)" : "");
   const auto* system = dynamic_cast<const std::system_error*>(&error);
   if (system != nullptr && system->code() == std::errc::resource_unavailable_try_again)
-    return "cannot start another thread: set fewer --threads or --workers, or raise the limit of processes (ulimit -u)";
+    return "cannot start another thread: set fewer --threads or --workers, or raise the limit of processes (ulimit -u) "
+           "or "
+           "of memory (ulimit -v)";
   return annulus::shortened(annulus::printable_lines(error.what()));
 }
 
 void report(const std::string& problem) {
   fmt::print(stderr, "{}{}\n", annulus::emphasized(stderr, annulus::Emphasis::error, "annulus: "), problem);
   std::fflush(stderr);
+}
+
+// Ends this process with a line if an exception leaves a thread: with the usual backtrace nobody could tell the reason.
+[[noreturn]] void end_by_exception() {
+  try {
+    if (const std::exception_ptr error = std::current_exception()) std::rethrow_exception(error);
+    report("a thread ended without a reason");
+  } catch (const std::exception& error) {
+    report(message_of(error));
+  } catch (...) {
+    report("a thread ended by an unknown exception");
+  }
+  std::_Exit(EXIT_FAILURE);
 }
 
 // Reports a launch by which every process would be a job of its own. If the launcher certainly runs, only its first
@@ -73,6 +92,7 @@ int end_job(const annulus::World& world, const std::exception& error) {
 }
 
 int run_on_all_ranks(const annulus::Command& command, const std::optional<int>& launched) {
+  annulus::require_room_to_start();
   annulus::Relaxed<int> rank(launched.value_or(-1));
   annulus::Watchdog watchdog(command.stall_seconds,
                              [&rank](const annulus::Stall& stall) { annulus::end_stalled_job(rank, stall); });
@@ -95,6 +115,7 @@ int run_on_all_ranks(const annulus::Command& command, const std::optional<int>& 
 }  // namespace
 
 int main(int argc, char** argv) {
+  std::set_terminate(end_by_exception);
   annulus::prepare_standard_streams();
   std::signal(SIGXFSZ, SIG_IGN);  // a file beyond the limit of its size (ulimit -f) is an error of the write
   annulus::flush_subnormals();    // before there are other threads, which inherit it
@@ -110,7 +131,8 @@ int main(int argc, char** argv) {
     if (first) annulus::report_job_status(status, 0);
     return status;
   } catch (const std::exception& error) {
-    report(message_of(error));
+    if (!first) annulus::let_first_rank_report();
+    report((first ? "" : fmt::format("rank {}: ", *launched)) + message_of(error));
     annulus::report_job_status(EXIT_FAILURE, 0);
     return EXIT_FAILURE;
   }

@@ -159,6 +159,15 @@ const AllowedMemory& allowed_memory() {
   return kAllowed;
 }
 
+std::size_t free_address_space() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return SIZE_MAX;
+  std::size_t pages = 0;  // 0 if unknown
+  std::ifstream("/proc/self/statm") >> pages;
+  const std::size_t used = pages * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  return used < limit.rlim_cur ? limit.rlim_cur - used : 0;
+}
+
 void share_memory(int processes) {
   sharing = processes;
 }

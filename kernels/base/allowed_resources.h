@@ -27,6 +27,9 @@ struct AllowedProcessors {
 const AllowedMemory& allowed_memory();
 const AllowedProcessors& allowed_processors();
 
+// Returns the bytes that this process can still map, now; the largest number if ulimit -v does not limit it.
+std::size_t free_address_space();
+
 // Sets the number of processes that share allowed_memory(), this one included; 1 at first.
 void share_memory(int processes);
 // Returns the bytes of an even share of it.

@@ -1,9 +1,14 @@
 #include "kernels/cpu/pass.h"
 
 #include <algorithm>
+#include <new>
+
+#include "kernels/base/allowed_resources.h"
 
 namespace annulus::cpu {
 namespace {
+
+constexpr std::size_t kGeneratedCode = 32 << 20;  // more than a primitive maps for its code
 
 bool contains(std::string_view text, std::string_view part) {
   return text.find(part) != std::string_view::npos;
@@ -53,6 +58,7 @@ std::vector<std::string> Pass::implementations() const {
 }
 
 void Pass::bind(const std::vector<DeviceView>& views, DeviceView scratch) {
+  if (free_address_space() < kGeneratedCode) throw std::bad_alloc();  // oneDNN would crash
   Scratch rest(scratch);
   Primitive::Arguments arguments;
   read_.clear();

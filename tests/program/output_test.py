@@ -1,14 +1,31 @@
 """Standard output that cannot be written: a full disk, a reader that ended, a closed one; and limits of the process."""
 import json
+import re
 import resource
+import struct
+import zlib
 
 import helper
+
+
+def png(side):
+    """A black image, of which little has to be read and much to be decoded."""
+    def chunk(kind, data):
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+    header = struct.pack(">IIBBBBB", side, side, 8, 2, 0, 0, 0)
+    rows = zlib.compress(bytes(3 * side + 1) * side, 1)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", rows) + chunk(b"IEND", b"")
 
 
 class Output(helper.ProgramTest):
     def shell(self, script, *arguments, environment=None):
         """Runs `script` in bash, where "$@" is the program with these arguments."""
         return helper.run(*arguments, prefix=["bash", "-c", script, "bash"], environment=environment)
+
+    def limited(self, limit, *arguments, ranks=0):
+        """Runs ranks of the program, each with ulimit's `limit`."""
+        start = helper.command([], ranks)[:-1]
+        return helper.run(*arguments, prefix=[*start, "bash", "-c", f'ulimit {limit}; exec "$@"', "bash"])
 
     def results(self, out):
         return json.loads((out / "results.json").read_text())
@@ -57,6 +74,48 @@ class Output(helper.ProgramTest):
         self.assertEqual((result.status, len(result.messages)), (1, 1), str(result))
         self.assertRegex(result.messages[0], r"takes about 4\.\d+ GiB of memory on each rank, which may use 2\.861 GiB \(ulimit -v\): give a smaller --batch")
         self.assertRegex(self.shell('ulimit -v 3000000; exec "$@"', "doctor").out, r"(?m)^  memory +2\.86\d* GiB \(ulimit -v\)")
+
+    def memory_to_start(self):
+        """The limit of memory, in KiB, that a rank needs to start MPI; found by giving it more, until it can complain."""
+        for limit in range(200000, 10000000, 200000):
+            result = self.limited(f"-v {limit}", "bench", "step", "--model", "mlp", "--seconds", 0.01)
+            if found := re.fullmatch(r"annulus: this process may use .* \(ulimit -v (\d+)\), and needs .* to start: give a "
+                                     r"higher limit, such as ulimit -v (\d+), or none\n", result.err):
+                self.assertEqual((result.status, int(found[1])), (1, limit))
+                return int(found[2]) // 2
+        self.fail(str(result))
+
+    def test_limits_below_what_mpi_needs(self):
+        """The libraries of MPI and oneDNN would crash, or report what nobody understands."""
+        out = self.folder / "trained"
+        self.train(out, max_steps=2)
+        commands = (self.training(self.folder / "out"), ["eval", "--data", self.data, "--checkpoint", out],
+                    ["import", self.folder / "new.h5", self.folder], ["bench", "step", "--model", "mlp"])
+        memory = self.memory_to_start()
+        cases = [(limit, ranks, command) for limit in ("-n 10", "-n 24", f"-v {memory - 1000}") for ranks in (0, 2)
+                 for command in commands]
+        for (limit, ranks, command), result in helper.at_once(lambda case: self.limited(case[0], *case[2], ranks=case[1]), cases):
+            with self.subTest(f"{limit} {ranks} {command[0]}"):
+                self.assertEqual((result.status, len(result.messages)), (1, 1), str(result))
+                self.assertRegex(result.messages[0], r"may (open 10|open 24|use) .*\(ulimit.* needs .* to start: give a higher")
+                self.assertNotRegex(result.err, r"ORTE|PMI[xX ]|Signal|terminate called")
+
+    def test_a_thread_without_memory(self):
+        """One of the threads that decode images needs more than there is."""
+        out = self.folder / "trained"
+        images = [png(32)] * 19
+        data = helper.write_encoded(self.folder / "large.h5", {"train": ([*images, png(10000)], [0] * 20), "test": (images, [0] * 19)})
+        small = helper.write_encoded(self.folder / "small.h5", {"train": (images, [0] * 19), "test": ([*images, png(10000)], [0] * 20)})
+        options = {"image": 32, "batch": 5, "workers": 2}
+        self.train(out, data=small, max_steps=2, eval_every="end", **options)
+        limit = f"-v {self.memory_to_start() + 150000}"
+        commands = (self.training(self.folder / "out", data=data, **options),
+                    ["eval", "--data", small, "--checkpoint", out, "--workers", 2], ["bench", "input", "--data", data, "--image", 32])
+        cases = [(ranks, command) for ranks in (0, 2) for command in commands]
+        for (ranks, command), result in helper.at_once(lambda case: self.limited(limit, *case[1], ranks=case[0]), cases):
+            with self.subTest(f"{ranks} {command[0]}"):
+                self.assertEqual((result.status, len(result.messages)), (1, 1), str(result))
+                self.assertRegex(result.messages[0], r"annulus: (rank 1: )?not enough memory \(ulimit -v limits it\)")
 
 
 if __name__ == "__main__":
