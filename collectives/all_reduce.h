@@ -19,7 +19,8 @@ namespace annulus {
 
 // What an all-reduce is, which does not change.
 struct AllReduceInfo {
-  std::string description;  // one line for the user: the algorithm, and why it was chosen
+  // One line for the user: the algorithm, and why it was chosen. May change in allocate().
+  std::string description;
 
   // The order of the additions, and the precision that values are rounded to on the way. Equal texts mean equal bits,
   // for the same placement of ranks, and if the arrays are in allocate()'s memory in both runs or in neither.
@@ -107,8 +108,11 @@ class AllReduce {
 
   virtual const AllReduceProgress& progress() const = 0;  // its state and counters; any thread may read them
 
+ protected:
+  void describe(std::string description) { info_.description = std::move(description); }
+
  private:
-  const AllReduceInfo info_;
+  AllReduceInfo info_;
 };
 
 // The name of an all-reduce in timelines.

@@ -32,6 +32,9 @@ class AllReduceAlgorithm {
 
   const Info& info() const { return info_; }
 
+  // Where it sums, if this depends on the memory that allocate() finds: for the user.
+  virtual std::string way() const { return ""; }
+
   // In place. Arrays may be in the memory of a GPU. REQUIRES: every rank calls it with the same sizes in the same
   // order. The result is bit-identical on all ranks.
   virtual void all_reduce(std::span<float> values) = 0;

@@ -1,12 +1,15 @@
 #include "collectives/all_reduce_worker.h"
 
+#include <fmt/format.h>
+
 #include <utility>
 
 namespace annulus {
 
 AllReduceInfo info_of(const AllReduceAlgorithm& algorithm, const std::string& name, const std::string& why) {
   const AllReduceAlgorithm::Info& info = algorithm.info();
-  return {.description = name + " (" + why + ")",
+  const std::string way = algorithm.way();
+  return {.description = fmt::format("{}{}{} ({})", name, way.empty() ? "" : ", ", way, why),
           .order = info.order,
           .crossover = info.crossover,
           .wire = info.wire,
@@ -17,6 +20,8 @@ AllReduceWorker::AllReduceWorker(std::unique_ptr<AllReduceAlgorithm> algorithm,
                                  std::shared_ptr<AllReduceContext> context, const std::string& name,
                                  const std::string& why, std::size_t worth_waking)
     : AllReduce(info_of(*algorithm, name, why)),
+      name_(name),
+      why_(why),
       algorithm_(std::move(algorithm)),
       context_(std::move(context)),
       worth_waking_(worth_waking),
@@ -24,6 +29,12 @@ AllReduceWorker::AllReduceWorker(std::unique_ptr<AllReduceAlgorithm> algorithm,
 
 AllReduceWorker::~AllReduceWorker() {
   abandon();
+}
+
+DeviceView AllReduceWorker::allocate(std::size_t bytes) {
+  const auto memory = algorithm_->allocate(bytes);
+  describe(info_of(*algorithm_, name_, why_).description);
+  return {memory.data(), memory.size()};
 }
 
 void AllReduceWorker::abandon() noexcept {

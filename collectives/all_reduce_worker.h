@@ -38,10 +38,7 @@ class AllReduceWorker final : public AllReduce {
                   const std::string& name, const std::string& why, std::size_t worth_waking = kQuick);
   ~AllReduceWorker() override;
 
-  DeviceView allocate(std::size_t bytes) override {
-    const auto memory = algorithm_->allocate(bytes);
-    return {memory.data(), memory.size()};
-  }
+  DeviceView allocate(std::size_t bytes) override;
   DeviceView allocate_common(std::size_t bytes) override {
     const auto memory = algorithm_->allocate_common(bytes);
     return {memory.data(), memory.size()};
@@ -83,6 +80,7 @@ class AllReduceWorker final : public AllReduce {
 
   bool idle() const { return !running_ && next_job_ < jobs_.size(); }
 
+  const std::string name_, why_;
   std::unique_ptr<AllReduceAlgorithm> algorithm_;
   std::shared_ptr<AllReduceContext> context_;
   std::size_t worth_waking_;

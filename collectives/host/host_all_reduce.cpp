@@ -192,9 +192,8 @@ HostAllReduce make_host_all_reduce(const std::string& algorithm, const World& wo
 HostAllReduce make_host_shard_all_reduce(const World& world, std::size_t shards) {
   const Request request{world, WireType::fp32, std::nullopt,
                         shards > 0 ? fmt::format("--shards {}", shards) : "--survive"};
-  auto tree = std::make_unique<TreeAllReduce>(world, shards, request.context);
-  std::string name = fmt::format("tree of {}, {}", shards > 0 ? "shards" : "ranks", tree->way());
-  return complete(request, {std::move(tree), std::move(name)});
+  return complete(request, {std::make_unique<TreeAllReduce>(world, shards, request.context),
+                            shards > 0 ? "tree of shards" : "tree of ranks"});
 }
 
 }  // namespace annulus

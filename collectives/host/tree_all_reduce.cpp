@@ -42,24 +42,25 @@ TreeAllReduce::TreeAllReduce(const World& world, std::size_t shards, const std::
     : AllReduceAlgorithm({shards > 0 ? fmt::format("tree of {} shards", shards) : "tree of ranks"}),
       shards_(shards),
       context_(context),
+      world_(world),
       apart_(must_be_apart(world)),
       memory_(apart_ ? world.apart().node() : world.node()),
-      room_(most_subtrees(static_cast<std::size_t>(world.size()), shards_of(world))) {
-  plan(apart_ ? world.apart() : world);
+      room_(most_subtrees(static_cast<std::size_t>(world.size()), shard_count())) {
+  plan();
 }
 
 // Once apart, ranks remain so: each has mapped its own memory only. Some may have been interrupted by another loss when
 // they continued after the last one, and others not: what depends on that, they agree on.
 void TreeAllReduce::continue_in(const World& world) {
+  world_ = world;
   std::array<double, 2> agreed{apart_ || must_be_apart(world) ? 1.0 : 0.0, -static_cast<double>(room_)};
   world.maximum(agreed);
   apart_ = agreed[0] != 0;
-  const World placed = apart_ ? world.apart() : world;
   if (across_nodes_) bytes_sent_before_ += across_nodes_->bytes_sent();
   across_nodes_.reset();
-  memory_.continue_with(placed.node());
-  plan(placed);
-  const std::size_t subtrees = most_subtrees(static_cast<std::size_t>(placed.size()), shards_of(placed));
+  memory_.continue_with(apart_ ? world.apart().node() : world.node());
+  plan();
+  const std::size_t subtrees = most_subtrees(static_cast<std::size_t>(world.size()), shard_count());
   if (static_cast<double>(subtrees) <= -agreed[1]) {
     for (Block& block : blocks_) find_everywhere(block);
     return;
@@ -69,26 +70,51 @@ void TreeAllReduce::continue_in(const World& world) {
   room_ = subtrees;
 }
 
-std::size_t TreeAllReduce::shards_of(const World& world) const {
-  return shards_ > 0 ? shards_ : static_cast<std::size_t>(world.size());
+std::size_t TreeAllReduce::shard_count() const {
+  return shards_ > 0 ? shards_ : static_cast<std::size_t>(world_.size());
 }
 
-void TreeAllReduce::plan(const World& placed) {
-  const std::size_t shards = shards_of(placed);
+// Allocates shared memory. If a node has too little of it, puts all ranks apart, whose memory is their own.
+void TreeAllReduce::share(const std::function<void()>& allocate) {
+  if (apart_) return allocate();
+  double lacks = 0;
+  try {
+    allocate();
+  } catch (const Error&) {
+    if (world_.interrupted()) throw;
+    lacks = 1;
+  }
+  world_.maximum({&lacks, 1});
+  if (lacks == 0) return;
+  apart_ = lacks_room_ = true;
+  memory_.continue_with(world_.apart().node());
   barrier_.emplace(memory_, context_);
+  plan_sums();
+  for (Block& block : blocks_) find_everywhere(block);
+  allocate();
+}
+
+void TreeAllReduce::plan() {
+  share([this] { barrier_.emplace(memory_, context_); });
+  plan_sums();
+}
+
+void TreeAllReduce::plan_sums() {
+  const World placed = apart_ ? world_.apart() : world_;
   const World across = placed.across_nodes();
-  std::vector<Subtrees> nodes = subtrees_of_nodes(placed, memory_.node(), shards);
+  std::vector<Subtrees> nodes = subtrees_of_nodes(placed, memory_.node(), shard_count());
   std::vector<std::vector<Range>> sums_of_nodes;
-  for (const Subtrees& node : nodes) sums_of_nodes.push_back(TreeSum(node, shards).sums());
+  for (const Subtrees& node : nodes) sums_of_nodes.push_back(TreeSum(node, shard_count()).sums());
   subtrees_ = std::move(nodes[static_cast<std::size_t>(across.rank())]);
-  tree_.emplace(subtrees_, shards);
+  tree_.emplace(subtrees_, shard_count());
   if (across.size() == 1) return;
-  across_nodes_.emplace(across, std::move(sums_of_nodes), shards, context_,
+  across_nodes_.emplace(across, std::move(sums_of_nodes), shard_count(), context_,
                         exchange_rounds(static_cast<std::size_t>(across.size())));
   across_nodes_->record_to(lane_);
 }
 
 std::string TreeAllReduce::way() const {
+  if (lacks_room_) return "over MPI messages, because /dev/shm has too little space";
   if (apart_) return "over MPI messages";
   return across_nodes_ ? "in shared memory on each node, between nodes over MPI messages" : "in shared memory";
 }
@@ -100,14 +126,14 @@ void TreeAllReduce::record_to(TraceLane* lane) {
 
 std::span<std::byte> TreeAllReduce::allocate(std::size_t bytes) {
   Block& block = blocks_.emplace_back();
-  block.arrays = memory_.allocate(bytes);
+  share([&] { block.arrays = memory_.allocate(bytes); });
   block.distance = (bytes + kPage - 1) / kPage * kPage;
   allocate_addends(block, room_);
   return block.arrays;
 }
 
 void TreeAllReduce::allocate_addends(Block& block, std::size_t subtrees) {
-  if (subtrees > 1) block.addends = memory_.allocate((subtrees - 1) * block.distance);
+  if (subtrees > 1) share([&] { block.addends = memory_.allocate((subtrees - 1) * block.distance); });
   find_everywhere(block);
 }
 

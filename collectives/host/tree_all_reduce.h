@@ -1,9 +1,11 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "collectives/all_reduce_algorithm.h"
@@ -23,12 +25,12 @@ namespace annulus {
 // of the node's ranks, which sums this chunk of all the node's arrays as far as the tree allows. If there are several
 // nodes, ranks with the same chunk exchange these partial sums (TreeExchange), so that a node's network link carries
 // each element once. In the end a rank writes its chunk of the result into the arrays of all ranks of its node.
+//
+// If a node has too little shared memory, every rank counts as a node of its own.
 class TreeAllReduce final : public AllReduceAlgorithm {
  public:
-  // `shards`: 0: one for each rank that is left. Throws Error if there is too little shared memory.
+  // `shards`: 0: one for each rank that is left.
   TreeAllReduce(const World& world, std::size_t shards, const std::shared_ptr<AllReduceContext>& context);
-
-  std::string way() const;  // "in shared memory", for the user
 
   // REQUIRES: `values` is in allocate()'s memory.
   void all_reduce(std::span<float> values) override;
@@ -37,6 +39,7 @@ class TreeAllReduce final : public AllReduceAlgorithm {
   std::uint64_t bytes_sent() const override {
     return bytes_sent_before_ + (across_nodes_ ? across_nodes_->bytes_sent() : 0);
   }
+  std::string way() const override;
   void record_to(TraceLane* lane) override;
   void continue_in(const World& world) override;
 
@@ -48,8 +51,10 @@ class TreeAllReduce final : public AllReduceAlgorithm {
     std::size_t distance;  // between an addend and the next
   };
 
-  std::size_t shards_of(const World& world) const;
-  void plan(const World& placed);
+  std::size_t shard_count() const;
+  void plan();
+  void plan_sums();
+  void share(const std::function<void()>& allocate);
   void allocate_addends(Block& block, std::size_t subtrees);
   void find_everywhere(Block& block);
   const Block& block_of(const std::byte* values) const;
@@ -57,7 +62,9 @@ class TreeAllReduce final : public AllReduceAlgorithm {
 
   const std::size_t shards_;
   const std::shared_ptr<AllReduceContext> context_;
-  bool apart_;  // every rank counts as a node
+  World world_;
+  bool apart_;               // every rank counts as a node
+  bool lacks_room_ = false;  // because a node has too little shared memory
   SharedMemory memory_;
   std::optional<NodeBarrier> barrier_;
   std::vector<std::vector<Range>> subtrees_;  // of each rank of this node

@@ -68,8 +68,8 @@ int worst_of(const World& node, int error) {
 void expect_success(const World& node, int error, std::size_t bytes) {
   if (error != 0)
     fail(
-        "cannot share {} bytes between the {} ranks of this node: {}; give /dev/shm more space, or train without "
-        "--shards or --survive and with --all-reduce mpi",
+        "cannot share {} bytes between the {} ranks of this node: {}; give /dev/shm more space, or use "
+        "--all-reduce mpi",
         bytes, node.size(), std::strerror(error));
 }
 
@@ -111,17 +111,26 @@ File open_on_all(const World& node, std::size_t bytes) {
 SharedMemory::Region::Region(const World& node, std::size_t parts, std::size_t part_bytes)
     : part_bytes_((part_bytes + kPage - 1) / kPage * kPage + kSkew), bytes_(part_bytes_ * parts), parts_(parts) {
   std::iota(parts_.begin(), parts_.end(), std::size_t{0});
-  const File file = open_on_all(node, bytes_);
-  // Allocates everything now: a page that is missing later would be a bus error.
-  int error = node.root() ? posix_fallocate(file.descriptor(), 0, static_cast<off_t>(bytes_)) : 0;
-  node.broadcast(std::as_writable_bytes(std::span(&error, 1)));
-  if (error == 0) {
-    void* address = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, file.descriptor(), 0);
-    error = address == MAP_FAILED ? errno : 0;
-    if (error == 0) address_ = static_cast<std::byte*>(address);
-    if (error == 0) madvise(address_, bytes_, MADV_HUGEPAGE);  // a hint
+  int error = 0;
+  if (node.size() == 1) {
+    error = map(-1, MAP_PRIVATE | MAP_ANONYMOUS);
+  } else {
+    const File file = open_on_all(node, bytes_);
+    // Allocates everything now: a page that is missing later would be a bus error.
+    if (node.root()) error = posix_fallocate(file.descriptor(), 0, static_cast<off_t>(bytes_));
+    node.broadcast(std::as_writable_bytes(std::span(&error, 1)));
+    if (error == 0) error = map(file.descriptor(), MAP_SHARED);
   }
   expect_success(node, worst_of(node, error), bytes_);
+}
+
+// Returns an error number, or 0.
+int SharedMemory::Region::map(int descriptor, int flags) {
+  void* address = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, flags | MAP_POPULATE, descriptor, 0);
+  if (address == MAP_FAILED) return errno;
+  address_ = static_cast<std::byte*>(address);
+  madvise(address_, bytes_, MADV_HUGEPAGE);  // a hint
+  return 0;
 }
 
 SharedMemory::Region::~Region() {

@@ -56,6 +56,8 @@ class SharedMemory {
     void keep(std::span<const int> ranks);  // their parts become those of ranks 0, 1, ...
 
    private:
+    int map(int descriptor, int flags);
+
     std::byte* address_ = nullptr;
     std::size_t part_bytes_, bytes_;
     std::vector<std::size_t> parts_;  // of each rank
