@@ -68,14 +68,14 @@ class Lines {
  private:
   void take(const nlohmann::json& json) {
     constexpr std::string_view advice = "give another file, or --overwrite to start it anew";
-    if (!json.is_object() || !json.contains("options") || !json.contains("step"))
+    if (!json.is_object() || !json.contains("options") || !json.contains("step") || !json["step"].is_number_unsigned())
       fail("{}: has a damaged line; {}", file_.path().string(), advice);
     for (const auto& [option, now] : options_.items())
-      if (const auto before = json["options"].value(option, ""); before != now)
+      if (const auto before = member_or<std::string>(json["options"], option.c_str(), ""); before != now)
         fail("{}: has evaluations with {} {}, not {}; {}", file_.path().string(), option, before,
              now.get<std::string>(), advice);
     steps_.insert(json["step"].get<std::uint64_t>());
-    run_began_ = json.value("run_began", run_began_);
+    run_began_ = member_or(json, "run_began", run_began_);
   }
 
   const nlohmann::json options_;
@@ -131,7 +131,7 @@ class Run {
     } catch (const std::exception&) {
       return;  // not yet written
     }
-    const std::string status = results.value("status", ""), began = results.value("began", began_);
+    const auto status = member_or<std::string>(results, "status", ""), began = member_or(results, "began", began_);
     finished_ = status == "complete" || status == "stopped";
     if (!began_.empty() && began != began_)
       fail(

@@ -19,4 +19,12 @@ nlohmann::json parse_json(std::istream& stream);  // all that is left of it
 nlohmann::json try_parse_json(std::string_view text);
 nlohmann::json try_parse_json(std::istream& stream);
 
+// Returns a member, or `fallback` if there is none or its type is another one: a file may have been edited.
+template <typename Value>
+Value member_or(const nlohmann::json& object, const char* key, const Value& fallback) try {
+  return object.value(key, fallback);
+} catch (const nlohmann::json::type_error&) {
+  return fallback;
+}
+
 }  // namespace annulus

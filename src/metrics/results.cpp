@@ -277,10 +277,10 @@ void read_earlier_results(const std::filesystem::path& file, std::uint64_t epoch
   const auto earlier = try_parse_json(stream);
   if (!earlier.is_object()) return;
   const auto take = [&](const char* list, const char* number, std::uint64_t last, auto& results) {
-    for (const auto& entry : earlier.value(list, nlohmann::json::array()))
-      if (entry.value(number, std::uint64_t{0}) <= last) results.push_back(entry);
+    for (const auto& entry : member_or(earlier, list, nlohmann::json::array()))
+      if (entry.is_object() && member_or(entry, number, std::uint64_t{0}) <= last) results.push_back(entry);
   };
-  result.began = earlier.value("began", result.began);
+  result.began = member_or(earlier, "began", result.began);
   take("epochs", "epoch", epoch, result.earlier_epochs);
   take("evaluations", "step", step, result.earlier_evaluations);
   take("data_changes", "step", step, result.data_changes);

@@ -49,7 +49,7 @@ void ask_to_exclude(const std::filesystem::path& run, int rank) {
   for (const double begun = now_seconds(); now_seconds() - begun < kPatience;) {
     const bool goes_on = is_claimed(run);  // before looking: it may answer and end
     if (const auto answer = take(answer_file(run))) {
-      const std::string refusal = answer->value("refusal", "");
+      const std::string refusal = member_or<std::string>(*answer, "refusal", "");
       if (!refusal.empty()) fail("{}: {}", run.string(), refusal);
       fmt::print("the run goes on without rank {}\n", rank);
       return;

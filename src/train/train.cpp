@@ -138,7 +138,7 @@ void fill_in(const TrainingInputs& inputs, const Replica& replica, RunResult& re
 std::optional<double> last_rate(const RunResult& result) {
   if (result.earlier_epochs.empty()) return std::nullopt;
   const nlohmann::json& epoch = result.earlier_epochs.back();
-  return epoch.value("learning_rate", std::numeric_limits<double>::quiet_NaN());
+  return member_or(epoch, "learning_rate", std::numeric_limits<double>::quiet_NaN());
 }
 
 // Names the options that differ from those before the checkpoint, and what this does to the learning rate. On rank 0.
@@ -186,7 +186,8 @@ nlohmann::json results_of(const TrainOptions& options) {
 void report_nothing_to_do(const TrainingInputs& inputs, const RunState& state) {
   const TrainOptions& options = inputs.options;
   nlohmann::json results = results_of(options);
-  if (results.is_object() && results.value("status", "") != "complete") {  // killed after its last checkpoint
+  if (results.is_object() &&
+      member_or<std::string>(results, "status", "") != "complete") {  // killed after its last checkpoint
     results["status"] = "complete";
     write_json(options.out / "results.json", FileKind::run_results, results);
   }

@@ -123,6 +123,33 @@ class Folders(helper.ProgramTest):
         self.assertRegex(result.out, r"metrics\.jsonl: is a symbolic link")
         self.assertEqual(victim.read_text(), "precious\n")
 
+    def test_pipes_in_a_run_block_nobody(self):
+        """Opening one would wait for whoever writes to it, or reads from it, forever."""
+        out, options = self.folder / "run", {"shards": 2, "survive": True}
+        self.train(out, max_steps=2, **options)
+        names = ("control.json", "control-answer.json", "results.json", "config.toml", "metrics.csv", "metrics.jsonl")
+        for command in (self.training(out, max_steps=3, resume=True, **options), self.training(out, max_steps=3, resume=True, **options),
+                        ["eval", "--data", self.data, "--checkpoint", out], ["checkpoint", "show", out]):
+            for name in names:
+                (out / name).unlink(missing_ok=True)
+                os.mkfifo(out / name)
+            self.assertEqual(run(*command, timeout=30).status, 0, command)
+        result = run("eval", "--data", self.data, "--follow", out, "--grace", 0, "--json", self.folder / "followed", timeout=30)
+        self.assertEqual((result.status, len(result.messages)), (1, 1), str(result))
+        self.train(out, max_steps=4, resume=True, **options)
+        self.assertEqual(json.loads((out / "results.json").read_text())["status"], "complete")
+
+    def test_edited_results_do_not_end_a_run(self):
+        out = self.folder / "run"
+        self.train(out, max_steps=2)
+        for results in ({"status": 7, "began": 8, "epochs": [9, {"epoch": "10"}]}, {"status": None, "epochs": {"a": 1}}, [1]):
+            (out / "results.json").write_text(json.dumps(results))
+            self.succeed(*self.training(out, max_steps=2, resume=True))
+            self.succeed(*self.training(out, max_steps=3, resume=True))
+            (out / "results.json").write_text(json.dumps(results))
+            self.assertEqual(run("eval", "--data", self.data, "--follow", out, "--grace", 0, "--overwrite", "--json",
+                                 self.folder / "followed").status, 1)
+
     def test_an_import_does_not_touch_another_folder_of_parts(self):
         parts = self.folder / "x.h5.parts"
         parts.mkdir()

@@ -50,4 +50,24 @@ TEST_CASE("files of deeply nested JSON are refused", "[json]") {
   CHECK_THAT(test::error_of([&] { read_json(folder / "results.json"); }), Contains("not a JSON object, or is damaged"));
 }
 
+TEST_CASE("members of another type than expected are not read", "[json]") {
+  const nlohmann::json json = {{"status", 7}, {"began", nullptr}, {"rate", 0.5}};
+  CHECK(member_or<std::string>(json, "status", "none") == "none");
+  CHECK(member_or<std::string>(json, "began", "none") == "none");
+  CHECK(member_or<std::string>(json, "missing", "none") == "none");
+  CHECK(member_or<std::string>(nlohmann::json(3), "status", "none") == "none");
+  CHECK(member_or(json, "rate", 1.0) == 0.5);
+}
+
+TEST_CASE("results that were edited do not end a resumed run", "[json]") {
+  const test::TemporaryFolder folder;
+  test::write_text(folder / "results.json",
+                   R"({"began": 3, "epochs": [1, {"epoch": "2"}, {"epoch": 3}], "evaluations": "none"})");
+  RunResult result;
+  read_earlier_results(folder / "results.json", 2, 10, result);
+  CHECK(result.began.empty());
+  CHECK(result.earlier_epochs.size() == 1);
+  CHECK(result.earlier_evaluations.empty());
+}
+
 }  // namespace annulus
