@@ -8,8 +8,9 @@
 #include <utility>
 #include <vector>
 
+#include "collectives/verb.h"
 #include "collectives/wire_type.h"
-#include "collectives/world/all_reduce_progress.h"
+#include "collectives/world/all_reduce_context.h"
 #include "collectives/world/world.h"
 #include "kernels/base/split.h"
 #include "kernels/base/trace.h"
@@ -29,11 +30,12 @@ struct AllReduceInfo {
   // The largest size, in bytes, of arrays that are added in a different order than larger ones because that was
   // measured to be faster. None if there is only one order.
   std::optional<std::size_t> crossover = {};
-  // The messages' number format in enqueue() and reduce_scatter(); fp32 also if it sends none.
+  // The messages' number format, unless an operation is exact; fp32 also if it sends none.
   WireType wire = WireType::fp32;
   // False if the arrays are left unchanged, which is not training but measures the cost of communication.
   bool reduces = true;
-  bool halves = false;  // whether reduce_scatter(), all_gather() and enqueue_exact() can be used
+  bool halves = false;  // whether halves of an all-reduce, and exact ones, can be enqueued
+  bool common = false;  // whether Memory::common is one array for all ranks; else it is like Memory::own
 };
 
 // All-reduces (sums) float32 arrays over all ranks, in place, while the caller goes on computing. This is the interface
@@ -49,45 +51,48 @@ class AllReduce {
   using Ticket = std::uint64_t;
   enum class Next { compute, wait };  // what the caller does after enqueue()
 
-  explicit AllReduce(AllReduceInfo info) : info_(std::move(info)) {}
+  // Instead of a bucket's number: an all-reduce in the middle of a pass, which the computation waits for, as batch norm
+  // may.
+  static constexpr std::size_t kWithinPass = static_cast<std::size_t>(-1);
+
+  struct Request {
+    Verb verb = Verb::all_reduce;
+    bool exact = false;  // see Collective
+    Next next = Next::compute;
+    std::size_t bucket = 0;  // names the all-reduce in reports and timelines
+  };
+
+  explicit AllReduce(AllReduceInfo info,
+                     std::shared_ptr<AllReduceContext> context = std::make_shared<AllReduceContext>(0))
+      : info_(std::move(info)), context_(std::move(context)) {}
   virtual ~AllReduce() = default;
 
   const AllReduceInfo& info() const { return info_; }
+  const std::shared_ptr<AllReduceContext>& context() const { return context_; }
+  const AllReduceProgress& progress() const { return context_->progress; }  // any thread may read it
+
+  // Records each all-reduce and each stage as spans of this lane; null: no recording. To be called before the first
+  // enqueue().
+  void record_to(TraceLane* lane) { context_->lane = lane; }
 
   // Returns zeroed memory for arrays that are reduced often; arrays in it need the fewest copies. An array must be at
-  // the same offset on every rank. The memory lives as long as this object. Collective; to be called before the first
+  // the same offset on every rank. The memory lives as long as this object. If ranks have an array in common, an
+  // all-gather copies nothing, and only waits until every rank has written. Collective; to be called before the first
   // enqueue().
-  virtual DeviceView allocate(std::size_t bytes) = 0;
-
-  // The same, but one array for all ranks, if they share memory, of which each rank writes its chunk(): then an
-  // all-gather copies nothing, and only waits until every rank has written. Else like allocate(); see in_common().
-  virtual DeviceView allocate_common(std::size_t bytes) { return allocate(bytes); }
-  virtual bool in_common(DeviceView /*values*/) const { return false; }
+  virtual DeviceView allocate(std::size_t bytes, Memory memory = Memory::own) = 0;
 
   // With shards, a rank adds an array for each of its subtrees (collectives/shard_tree.h). Returns the memory of
   // subtree `number`'s; that of the last subtree, and thus the only one's, is `values` itself, which receives the sum.
   // REQUIRES: `values` is in allocate()'s memory.
   virtual DeviceView addend(DeviceView values, std::size_t /*number*/) { return values; }
 
-  // Instead of a bucket's number: an all-reduce in the middle of a pass, which the computation waits for, as batch norm
-  // may.
-  static constexpr std::size_t kWithinPass = static_cast<std::size_t>(-1);
-  // Returns immediately. `bucket` names the all-reduce in reports and timelines.
-  virtual Ticket enqueue(DeviceView values, Next next = Next::compute, std::size_t bucket = 0) = 0;
+  // Returns immediately. REQUIRES for halves and exact ones: info().halves; for halves also: `values` is in
+  // allocate()'s memory.
+  virtual Ticket enqueue(DeviceView values, const Request& request) = 0;
+  Ticket enqueue(DeviceView values) { return enqueue(values, Request{}); }
 
-  // The same without rounding values in messages, whatever info().wire is. REQUIRES: info().halves.
-  virtual Ticket enqueue_exact(DeviceView values, Next next, std::size_t bucket) {
-    return enqueue(values, next, bucket);
-  }
-
-  // The two halves of an all-reduce, enqueued like one. In a reduce-scatter a rank receives the sums of its chunk of
-  // the array, the same bits as in an all-reduce of the whole; the rest of its array is undefined then, and may be read
-  // by other ranks until the next all-reduce or all-gather is complete. An all-gather copies every rank's chunk to all
-  // ranks, every bit of it, since info().wire is for gradients and not for weights. REQUIRES: info().halves, and
-  // `values` is in allocate()'s or allocate_common()'s memory.
-  virtual Ticket reduce_scatter(DeviceView values, Next next, std::size_t bucket);
-  virtual Ticket all_gather(DeviceView values, Next next, std::size_t bucket);
-  virtual Range chunk(std::size_t count) const;  // this rank's, of an array of `count` floats
+  // Returns this rank's chunk of an array of `count` floats. REQUIRES: info().halves.
+  virtual Range chunk(std::size_t count) const;
 
   virtual void wait(Ticket ticket) = 0;               // returns when this all-reduce and all before it
                                                       // are complete; throws Error if one failed
@@ -102,17 +107,13 @@ class AllReduce {
   // all-reduce of make_shard_all_reduce(). Collective. Throws Error.
   virtual void continue_in(const World& /*world*/) {}
 
-  // Records each all-reduce and its stages as spans of this lane; null: no recording. To be called before the first
-  // enqueue().
-  virtual void record_to(TraceLane*) {}
-
-  virtual const AllReduceProgress& progress() const = 0;  // its state and counters; any thread may read them
-
  protected:
+  void expect_possible(const Request& request) const;  // throws Error
   void describe(std::string description) { info_.description = std::move(description); }
 
  private:
   AllReduceInfo info_;
+  const std::shared_ptr<AllReduceContext> context_;
 };
 
 // The name of an all-reduce in timelines.

@@ -13,17 +13,18 @@ AllReduceInfo info_of(const AllReduceAlgorithm& algorithm, const std::string& na
           .order = info.order,
           .crossover = info.crossover,
           .wire = info.wire,
-          .halves = info.halves};
+          .halves = info.halves,
+          .common = info.common};
 }
 
 AllReduceWorker::AllReduceWorker(std::unique_ptr<AllReduceAlgorithm> algorithm,
                                  std::shared_ptr<AllReduceContext> context, const std::string& name,
-                                 const std::string& why, std::size_t worth_waking)
-    : AllReduce(info_of(*algorithm, name, why)),
+                                 const std::string& why, std::size_t worth_waking, LaneOrder* order)
+    : AllReduce(info_of(*algorithm, name, why), std::move(context)),
       name_(name),
       why_(why),
       algorithm_(std::move(algorithm)),
-      context_(std::move(context)),
+      order_(order != nullptr ? *order : host_order_),
       worth_waking_(worth_waking),
       thread_([this] { work(); }) {}
 
@@ -31,14 +32,14 @@ AllReduceWorker::~AllReduceWorker() {
   abandon();
 }
 
-DeviceView AllReduceWorker::allocate(std::size_t bytes) {
-  const auto memory = algorithm_->allocate(bytes);
+DeviceView AllReduceWorker::allocate(std::size_t bytes, Memory memory) {
+  const auto allocated = algorithm_->allocate(bytes, memory);
   describe(info_of(*algorithm_, name_, why_).description);
-  return {memory.data(), memory.size()};
+  return {allocated.data(), allocated.size()};
 }
 
 void AllReduceWorker::abandon() noexcept {
-  context_->backoff.abandon();
+  context()->backoff.abandon();
   stop();
 }
 
@@ -53,8 +54,8 @@ void AllReduceWorker::stop() {
 
 void AllReduceWorker::continue_in(const World& world) {
   abandon();
-  context_->backoff.resume();
-  context_->progress.give_up();
+  context()->backoff.resume();
+  context()->progress.give_up();
   algorithm_->continue_in(world);
   jobs_.clear();
   next_job_ = 0;
@@ -64,12 +65,13 @@ void AllReduceWorker::continue_in(const World& world) {
   thread_ = std::jthread([this] { work(); });
 }
 
-AllReduce::Ticket AllReduceWorker::add(const Job& job, Next next) {
-  algorithm_->begin({reinterpret_cast<std::byte*>(job.values.data()), job.values.size_bytes()});
+AllReduce::Ticket AllReduceWorker::enqueue(DeviceView values, const Request& request) {
+  expect_possible(request);
+  order_.begin(values);
   const std::scoped_lock lock(mutex_);
   if (failure_) std::rethrow_exception(failure_);
-  jobs_.push_back(job);
-  if (next == Next::compute && job.values.size_bytes() >= worth_waking_) {
+  jobs_.push_back({floats(values), request.bucket, {request.verb, request.exact}});
+  if (request.next == Next::compute && values.bytes >= worth_waking_) {
     wake_ = true;
     work_there_.notify_one();
   }
@@ -78,23 +80,23 @@ AllReduce::Ticket AllReduceWorker::add(const Job& job, Next next) {
 
 void AllReduceWorker::wait(Ticket ticket) {
   run_to(ticket);
-  for (int polls = 0; !algorithm_->done(ticket); ++polls) context_->backoff.pause(polls);
+  for (int polls = 0; !order_.done(ticket); ++polls) context()->backoff.pause(polls);
 }
 
 void AllReduceWorker::join(Ticket ticket) {
   run_to(ticket);
-  algorithm_->join(ticket);
+  order_.join(ticket);
 }
 
 void AllReduceWorker::run_to(Ticket ticket) {
   std::unique_lock lock(mutex_);
-  context_->backoff.set_urgent(true);
+  context()->backoff.set_urgent(true);
   while (last_completed_ < ticket && !failure_)
     if (idle())
       run_next(lock);
     else
       completed_.wait(lock);
-  context_->backoff.set_urgent(false);
+  context()->backoff.set_urgent(false);
   if (wake_ && idle()) work_there_.notify_one();  // it was woken while this thread was busy, and went back to sleep
   if (failure_) std::rethrow_exception(failure_);
 }
@@ -106,11 +108,6 @@ void AllReduceWorker::work() {
     if (stopping_ || failure_) return;
     run_next(lock);
   }
-}
-
-void AllReduceWorker::record_to(TraceLane* lane) {
-  lane_ = lane;
-  algorithm_->record_to(lane);
 }
 
 void AllReduceWorker::run_next(std::unique_lock<std::mutex>& lock) {
@@ -125,10 +122,10 @@ void AllReduceWorker::run_next(std::unique_lock<std::mutex>& lock) {
   std::exception_ptr failure;
   try {
     const AllReduceName name = name_of(job.bucket);
-    const TraceSpan span(lane_, name.text, name.number);
-    context_->progress.begin(job.bucket);
-    (algorithm_.get()->*job.run)(job.values);
-    context_->progress.end(algorithm_->bytes_sent());
+    const TraceSpan span(context()->lane, name.text, name.number);
+    context()->progress.begin(job.bucket);
+    algorithm_->run(job.values, job.collective);
+    context()->progress.end(algorithm_->bytes_sent());
   } catch (...) {
     failure = std::current_exception();
   }

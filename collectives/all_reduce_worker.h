@@ -34,45 +34,29 @@ class AllReduceWorker final : public AllReduce {
 
   // `context`: also used by the algorithm when it waits, if possible. `name`, and `why` it was chosen, are for the
   // user. `worth_waking`: all-reduces of fewer bytes do not wake the thread; they run when somebody waits for them.
+  // `order`: null for arrays in the host's memory; else part of the algorithm.
   AllReduceWorker(std::unique_ptr<AllReduceAlgorithm> algorithm, std::shared_ptr<AllReduceContext> context,
-                  const std::string& name, const std::string& why, std::size_t worth_waking = kQuick);
+                  const std::string& name, const std::string& why, std::size_t worth_waking = kQuick,
+                  LaneOrder* order = nullptr);
   ~AllReduceWorker() override;
 
-  DeviceView allocate(std::size_t bytes) override;
-  DeviceView allocate_common(std::size_t bytes) override {
-    const auto memory = algorithm_->allocate_common(bytes);
-    return {memory.data(), memory.size()};
-  }
-  bool in_common(DeviceView values) const override { return algorithm_->in_common(values.address); }
+  DeviceView allocate(std::size_t bytes, Memory memory) override;
   DeviceView addend(DeviceView values, std::size_t number) override { return algorithm_->addend(values, number); }
-  Ticket enqueue(DeviceView values, Next next, std::size_t bucket) override {
-    return add({floats(values), bucket, &AllReduceAlgorithm::all_reduce}, next);
-  }
-  Ticket enqueue_exact(DeviceView values, Next next, std::size_t bucket) override {
-    return add({floats(values), bucket, &AllReduceAlgorithm::all_reduce_exact}, next);
-  }
-  Ticket reduce_scatter(DeviceView values, Next next, std::size_t bucket) override {
-    return add({floats(values), bucket, &AllReduceAlgorithm::reduce_scatter}, next);
-  }
-  Ticket all_gather(DeviceView values, Next next, std::size_t bucket) override {
-    return add({floats(values), bucket, &AllReduceAlgorithm::all_gather}, next);
-  }
+  using AllReduce::enqueue;
+  Ticket enqueue(DeviceView values, const Request& request) override;
   Range chunk(std::size_t count) const override { return algorithm_->chunk(count); }
   void wait(Ticket ticket) override;
   void join(Ticket ticket) override;
   void abandon() noexcept override;
   void continue_in(const World& world) override;
-  void record_to(TraceLane* lane) override;
-  const AllReduceProgress& progress() const override { return context_->progress; }
 
  private:
   struct Job {
     std::span<float> values;
     std::size_t bucket;
-    void (AllReduceAlgorithm::*run)(std::span<float>);
+    Collective collective;
   };
 
-  Ticket add(const Job& job, Next next);
   void stop();
   void work();
   void run_to(Ticket ticket);                         // returns when the algorithm has completed it
@@ -82,9 +66,9 @@ class AllReduceWorker final : public AllReduce {
 
   const std::string name_, why_;
   std::unique_ptr<AllReduceAlgorithm> algorithm_;
-  std::shared_ptr<AllReduceContext> context_;
+  LaneOrder host_order_;
+  LaneOrder& order_;
   std::size_t worth_waking_;
-  TraceLane* lane_ = nullptr;
 
   std::mutex mutex_;  // guards what follows
   std::condition_variable work_there_, completed_;

@@ -89,8 +89,9 @@ void GradientBuckets::enqueue(std::size_t bucket, AllReduce::Next next) {
 
 AllReduce::Ticket GradientBuckets::start(std::size_t bucket, AllReduce::Next next) {
   const DeviceView values = gradients_.slice(range(bucket).begin * sizeof(float), range(bucket).size() * sizeof(float));
-  if (bucket > 0 && scatters_) return all_reduce_->reduce_scatter(values, next, bucket);
-  return all_reduce_->enqueue(values, next, bucket);
+  if (bucket > 0 && scatters_)
+    return all_reduce_->enqueue(values, {.verb = Verb::reduce_scatter, .next = next, .bucket = bucket});
+  return all_reduce_->enqueue(values, {.next = next, .bucket = bucket});
 }
 
 void GradientBuckets::join(std::size_t bucket) {

@@ -19,26 +19,22 @@ class NoAllReduce final : public AllReduce {
       : AllReduce({.description = std::move(description), .order = "none", .reduces = reduces, .halves = reduces}),
         device_(device) {}
 
-  DeviceView allocate(std::size_t bytes) override { return memory_.emplace_back(device_.allocate(bytes)).view(); }
-  Ticket enqueue(DeviceView, Next, std::size_t) override {
+  DeviceView allocate(std::size_t bytes, Memory) override {
+    return memory_.emplace_back(device_.allocate(bytes)).view();
+  }
+  Ticket enqueue(DeviceView, const Request&) override {
     final_[++last_ % kRemembered] = device_.mark();
     return last_;
   }
-  Ticket reduce_scatter(DeviceView values, Next next, std::size_t bucket) override {
-    return enqueue(values, next, bucket);
-  }
-  Ticket all_gather(DeviceView values, Next next, std::size_t bucket) override { return enqueue(values, next, bucket); }
   Range chunk(std::size_t count) const override { return {0, count}; }
   void wait(Ticket ticket) override { device_.seconds(final_[ticket % kRemembered]); }
   void join(Ticket ticket) override { device_.await(final_[ticket % kRemembered]); }
-  const AllReduceProgress& progress() const override { return progress_; }
 
  private:
   static constexpr std::size_t kRemembered = 256;  // more than the buckets that may still be waited for
 
   Device& device_;
   std::array<Mark, kRemembered> final_;  // when the enqueued arrays were computed
-  AllReduceProgress progress_;
   std::vector<Buffer> memory_;
   Ticket last_ = 0;
 };

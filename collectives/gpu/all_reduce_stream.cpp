@@ -8,29 +8,35 @@
 
 namespace annulus {
 
+// Waits take naps, because a GPU takes long.
 AllReduceStream::AllReduceStream(AllReduceInfo info, std::unique_ptr<cuda::SideLane> lane,
                                  std::unique_ptr<StreamAlgorithm> algorithm)
-    : AllReduce(std::move(info)), lane_(std::move(lane)), algorithm_(std::move(algorithm)) {}
+    : AllReduce(std::move(info), std::make_shared<AllReduceContext>(0)),
+      lane_(std::move(lane)),
+      clock_(std::make_unique<cuda::LaneClock>()),
+      algorithm_(std::move(algorithm)) {}
 
 AllReduceStream::~AllReduceStream() = default;
 
-AllReduce::Ticket AllReduceStream::put(DeviceView values, StreamAlgorithm::Operation operation, std::size_t bucket) {
+AllReduce::Ticket AllReduceStream::enqueue(DeviceView values, const Request& request) {
+  expect_possible(request);
   algorithm_->expect_all_there();
   collect();
   lane_->begin();
-  Job job{.bucket = bucket, .bytes = algorithm_->bytes_to_send(values, operation)};
-  if (trace_ != nullptr) job.step = trace_->step();
+  Job job{.bucket = request.bucket, .bytes = algorithm_->bytes_to_send(values, request.verb)};
+  if (context()->lane != nullptr) job.step = context()->lane->step();
   job.begin_mark = mark();
-  algorithm_->put(values, operation);
+  algorithm_->put(values, request.verb);
   job.end_mark = mark();
   job.ticket = lane_->end();
   pending_.push_back(job);
-  if (pending_.size() == 1) context_->progress.begin(bucket);
+  if (pending_.size() == 1) context()->progress.begin(request.bucket);
   return job.ticket;
 }
 
 std::uint64_t AllReduceStream::mark() {
-  return trace_ != nullptr && trace_->recording() ? clock_->mark(lane_->stream()) : 0;
+  const TraceLane* const trace = context()->lane;
+  return trace != nullptr && trace->recording() ? clock_->mark(lane_->stream()) : 0;
 }
 
 void AllReduceStream::join(Ticket ticket) {
@@ -48,14 +54,14 @@ void AllReduceStream::wait(Ticket ticket) {
       collect();
       record_progress();
     }
-    context_->backoff.pause(naps++);
+    context()->backoff.pause(naps++);
   }
   collect();
   algorithm_->expect_all_there();  // or the result is invalid
 }
 
 void AllReduceStream::collect() {
-  AllReduceProgress& progress = context_->progress;
+  AllReduceProgress& progress = context()->progress;
   while (!pending_.empty() && lane_->done(pending_.front().ticket)) {
     add_span(pending_.front());
     bytes_sent_ += pending_.front().bytes;
@@ -69,7 +75,8 @@ void AllReduceStream::collect() {
 void AllReduceStream::add_span(const Job& job) {
   if (job.begin_mark == 0 || job.end_mark == 0) return;
   const AllReduceName name = name_of(job.bucket);
-  trace_->add({name.text, name.number, job.step, clock_->seconds(job.begin_mark), clock_->seconds(job.end_mark)});
+  context()->lane->add(
+      {name.text, name.number, job.step, clock_->seconds(job.begin_mark), clock_->seconds(job.end_mark)});
 }
 
 // Records changes only, because a watchdog takes every record for progress.
@@ -77,14 +84,9 @@ void AllReduceStream::record_progress() {
   if (pending_.empty() || !lane_->begun(pending_.front().ticket)) return;
   const StreamAlgorithm::Place place = algorithm_->snapshot();
   if (place == place_) return;
-  context_->progress.enter(place.step);
-  context_->progress.await(place.peer);
+  context()->progress.enter(place.step);
+  context()->progress.await(place.peer);
   place_ = place;
-}
-
-void AllReduceStream::record_to(TraceLane* lane) {
-  if (lane != nullptr && !clock_) clock_ = std::make_unique<cuda::LaneClock>();
-  trace_ = lane;
 }
 
 }  // namespace annulus

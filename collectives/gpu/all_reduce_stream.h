@@ -24,22 +24,12 @@ class AllReduceStream final : public AllReduce {
   AllReduceStream(AllReduceInfo info, std::unique_ptr<cuda::SideLane> lane, std::unique_ptr<StreamAlgorithm> algorithm);
   ~AllReduceStream() override;
 
-  DeviceView allocate(std::size_t bytes) override { return algorithm_->allocate(bytes); }
-  Ticket enqueue(DeviceView values, Next /*next*/, std::size_t bucket) override {
-    return put(values, StreamAlgorithm::Operation::all_reduce, bucket);
-  }
-  Ticket reduce_scatter(DeviceView values, Next /*next*/, std::size_t bucket) override {
-    return put(values, StreamAlgorithm::Operation::reduce_scatter, bucket);
-  }
-  Ticket all_gather(DeviceView values, Next /*next*/, std::size_t bucket) override {
-    return put(values, StreamAlgorithm::Operation::all_gather, bucket);
-  }
+  DeviceView allocate(std::size_t bytes, Memory) override { return algorithm_->allocate(bytes); }
+  Ticket enqueue(DeviceView values, const Request& request) override;
   Range chunk(std::size_t count) const override { return algorithm_->chunk(count); }
   void wait(Ticket ticket) override;
   void join(Ticket ticket) override;
   void abandon() noexcept override { algorithm_->abandon(); }
-  void record_to(TraceLane* lane) override;
-  const AllReduceProgress& progress() const override { return context_->progress; }
 
  private:
   struct Job {
@@ -50,7 +40,6 @@ class AllReduceStream final : public AllReduce {
     std::uint64_t begin_mark = 0, end_mark = 0;  // of clock_; 0 if not recorded
   };
 
-  Ticket put(DeviceView values, StreamAlgorithm::Operation operation, std::size_t bucket);
   std::uint64_t mark();  // 0 if nothing is recorded
   void collect();        // removes completed all-reduces from pending_
   void add_span(const Job& job);
@@ -58,9 +47,7 @@ class AllReduceStream final : public AllReduce {
 
   std::unique_ptr<cuda::SideLane> lane_;
   std::unique_ptr<cuda::LaneClock> clock_;
-  TraceLane* trace_ = nullptr;
-  std::unique_ptr<StreamAlgorithm> algorithm_;                                         // after the lane that it uses
-  std::unique_ptr<AllReduceContext> context_ = std::make_unique<AllReduceContext>(0);  // naps, since a GPU takes long
+  std::unique_ptr<StreamAlgorithm> algorithm_;  // after the lane that it uses
   std::deque<Job> pending_;
   StreamAlgorithm::Place place_;  // recorded last
   std::uint64_t bytes_sent_ = 0;

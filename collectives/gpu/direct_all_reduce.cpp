@@ -25,9 +25,9 @@ class DirectAllReduce final : public PeerAllReduce {
   DirectAllReduce(const World& world, cuda::SideLane& lane, const DirectOptions& options);
   ~DirectAllReduce() override { leave(); }
 
-  void put(DeviceView values, Operation operation) override;
+  void put(DeviceView values, Verb verb) override;
   Range chunk(std::size_t count) const override { return exchange_.chunk(count, rank()); }
-  std::uint64_t bytes_to_send(DeviceView values, Operation operation) const override;
+  std::uint64_t bytes_to_send(DeviceView values, Verb verb) const override;
   Place snapshot() override;
 
  private:
@@ -36,13 +36,13 @@ class DirectAllReduce final : public PeerAllReduce {
     std::span<const Phase> phases;  // those in which it meets its peers
   };
 
-  bool small(DeviceView values, Operation operation) const {
-    return operation == Operation::all_reduce && values.bytes <= options_.small_bytes;
+  bool small(DeviceView values, Verb verb) const {
+    return verb == Verb::all_reduce && values.bytes <= options_.small_bytes;
   }
 
   void put_small(DeviceView values);
-  void put_array(const Array& array, Operation operation) override;
-  std::uint32_t begin(Operation operation);
+  void put_array(const Array& array, Verb verb) override;
+  std::uint32_t begin(Verb verb);
   void raise_own_flags() override;
 
   const DirectOptions options_;
@@ -77,42 +77,42 @@ DirectAllReduce::DirectAllReduce(const World& world, cuda::SideLane& lane, const
       copies_{share(options.small_bytes), share(options.small_bytes)} {}
 
 // Returns the number of an all-reduce with the phases of this operation.
-std::uint32_t DirectAllReduce::begin(Operation operation) {
+std::uint32_t DirectAllReduce::begin(Verb verb) {
   ++all_reduces_;
   if (pending_.size() == kRemembered) pending_.pop_front();
-  pending_.push_back({all_reduces_, DirectExchange::phases_of(operation)});
+  pending_.push_back({all_reduces_, DirectExchange::phases_of(verb)});
   return all_reduces_;
 }
 
-void DirectAllReduce::put(DeviceView values, Operation operation) {
+void DirectAllReduce::put(DeviceView values, Verb verb) {
   if (values.bytes < sizeof(float)) return;
-  if (small(values, operation))
+  if (small(values, verb))
     put_small(values);
   else
-    PeerAllReduce::put(values, operation);
+    PeerAllReduce::put(values, verb);
 }
 
 void DirectAllReduce::put_small(DeviceView values) {
-  const std::uint32_t number = begin(Operation::reduce_scatter);
+  const std::uint32_t number = begin(Verb::reduce_scatter);
   const Arena& copies = copies_[++small_ones_ % copies_.size()];
   exchange_.put_small(reinterpret_cast<float*>(values.address), addresses<float>(copies.at),
                       values.bytes / sizeof(float), number);
 }
 
-void DirectAllReduce::put_array(const Array& array, Operation operation) {
-  exchange_.put(addresses<float>(array.arena->at, array.begin), array.count, operation, begin(operation));
+void DirectAllReduce::put_array(const Array& array, Verb verb) {
+  exchange_.put(addresses<float>(array.arena->at, array.begin), array.count, verb, begin(verb));
 }
 
 // What the other ranks pull. A larger array elsewhere is all-reduced in pieces.
-std::uint64_t DirectAllReduce::bytes_to_send(DeviceView values, Operation operation) const {
+std::uint64_t DirectAllReduce::bytes_to_send(DeviceView values, Verb verb) const {
   const std::size_t others = size() - 1, whole = values.bytes / sizeof(float);
-  if (small(values, operation)) return others * whole * sizeof(float);
+  if (small(values, verb)) return others * whole * sizeof(float);
   const std::size_t piece = find(values) ? whole : scratch_bytes() / sizeof(float);
   std::uint64_t floats = 0;
   for (std::size_t begin = 0; begin < whole; begin += piece) {
     const std::size_t count = std::min(piece, whole - begin), own = chunk(count).size();
-    if (operation != Operation::all_gather) floats += count - own;
-    if (operation != Operation::reduce_scatter) floats += others * own;
+    if (verb != Verb::all_gather) floats += count - own;
+    if (verb != Verb::reduce_scatter) floats += others * own;
   }
   return floats * sizeof(float);
 }

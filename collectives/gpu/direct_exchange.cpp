@@ -6,23 +6,23 @@
 
 namespace annulus {
 
-std::span<const DirectExchange::Phase> DirectExchange::phases_of(Operation operation) {
+std::span<const DirectExchange::Phase> DirectExchange::phases_of(Verb verb) {
   static constexpr std::array<Phase, kPhases> kAll{kReady, kSummed, kRead};
   const std::span all(kAll);
-  if (operation == Operation::all_reduce) return all;
-  return operation == Operation::reduce_scatter ? all.first(1) : all.subspan(1);
+  if (verb == Verb::all_reduce) return all;
+  return verb == Verb::reduce_scatter ? all.first(1) : all.subspan(1);
 }
 
 Range DirectExchange::chunk(std::size_t count, std::size_t rank) const {
   return split_blocks(count, PeerAllReduce::kLine, size(), rank);
 }
 
-void DirectExchange::put(Arrays arrays, std::size_t count, Operation operation, std::uint32_t number) const {
-  if (operation != Operation::all_gather) {
+void DirectExchange::put(Arrays arrays, std::size_t count, Verb verb, std::uint32_t number) const {
+  if (verb != Verb::all_gather) {
     meet(kReady, number);
     sum_own_chunk(arrays, count);
   }
-  if (operation != Operation::reduce_scatter) {
+  if (verb != Verb::reduce_scatter) {
     meet(kSummed, number);
     pull_other_chunks(arrays, count);
     meet(kRead, number);

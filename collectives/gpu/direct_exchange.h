@@ -24,17 +24,16 @@ class DirectExchange {
     std::uint32_t of[kPhases][cuda::kMostPeers];
   };
 
-  using Operation = StreamAlgorithm::Operation;
   using Arrays = std::span<float* const>;
 
   DirectExchange(std::size_t rank, std::vector<Flags*> flags, cudaStream_t stream)
       : rank_(rank), flags_(std::move(flags)), stream_(stream) {}
 
   // The phases in which a rank meets its peers: all of them in an all-reduce, the first or the others in its halves.
-  static std::span<const Phase> phases_of(Operation operation);
+  static std::span<const Phase> phases_of(Verb verb);
 
   // `number`: of the all-reduce, counted from 1.
-  void put(Arrays arrays, std::size_t count, Operation operation, std::uint32_t number) const;
+  void put(Arrays arrays, std::size_t count, Verb verb, std::uint32_t number) const;
   // Of a small array, of which each rank has a copy for the others: meets them once.
   void put_small(float* values, Arrays copies, std::size_t count, std::uint32_t number) const;
 

@@ -28,8 +28,8 @@ class Hierarchical final : public StreamAlgorithm {
     across_nodes_->end_waits();
   }
 
-  void put(DeviceView values, Operation operation) override {
-    if (operation != Operation::all_reduce) fail("half an all-reduce over GPUs of several nodes");
+  void put(DeviceView values, Verb verb) override {
+    if (verb != Verb::all_reduce) fail("half an all-reduce over GPUs of several nodes");
     if (own(values)) return put_array(values);
     for_each_piece(values, [this](DeviceView piece) {
       copy(piece, scratch_);
@@ -41,8 +41,8 @@ class Hierarchical final : public StreamAlgorithm {
   Range chunk(std::size_t) const override { fail("an all-reduce over GPUs of several nodes has no chunks"); }
   DeviceView allocate(std::size_t bytes) override { return memory_.emplace_back(node_->allocate(bytes)); }
   // Between nodes.
-  std::uint64_t bytes_to_send(DeviceView values, Operation operation) const override {
-    const auto sent = [&](DeviceView array) { return across_nodes_->bytes_to_send(own_chunk(array), operation); };
+  std::uint64_t bytes_to_send(DeviceView values, Verb verb) const override {
+    const auto sent = [&](DeviceView array) { return across_nodes_->bytes_to_send(own_chunk(array), verb); };
     if (own(values)) return sent(values);
     std::uint64_t bytes = 0;
     for_each_piece(values, [&](DeviceView piece) { bytes += sent(piece); });
@@ -77,9 +77,9 @@ class Hierarchical final : public StreamAlgorithm {
   // Chunks with the same number have the same size on all nodes.
   void put_array(DeviceView array) {
     if (array.bytes < sizeof(float)) return;
-    node_->put(array, Operation::reduce_scatter);
-    across_nodes_->put(own_chunk(array), Operation::all_reduce);
-    node_->put(array, Operation::all_gather);
+    node_->put(array, Verb::reduce_scatter);
+    across_nodes_->put(own_chunk(array), Verb::all_reduce);
+    node_->put(array, Verb::all_gather);
   }
 
   void copy(DeviceView from, DeviceView to) const {

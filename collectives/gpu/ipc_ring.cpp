@@ -22,7 +22,7 @@ class IpcRing final : public PeerAllReduce {
   ~IpcRing() override { leave(); }
 
   Range chunk(std::size_t count) const override { return ring_.chunk(count, next()); }
-  std::uint64_t bytes_to_send(DeviceView values, Operation operation) const override;
+  std::uint64_t bytes_to_send(DeviceView values, Verb verb) const override;
   Place snapshot() override;
 
  private:
@@ -30,7 +30,7 @@ class IpcRing final : public PeerAllReduce {
   std::size_t next() const { return (rank() + 1) % size(); }
   Flags* flags(std::size_t rank) const { return reinterpret_cast<Flags*>(arena_of_flags_.at[rank]); }
 
-  void put_array(const Array& array, Operation operation) override;
+  void put_array(const Array& array, Verb verb) override;
   void raise_own_flags() override;
 
   const Arena arena_of_flags_;
@@ -51,8 +51,8 @@ IpcRing::IpcRing(const World& world, cuda::SideLane& lane, const IpcRingOptions&
       arena_of_flags_(share(sizeof(Flags))),
       ring_(rank(), size(), {flags(previous()), flags(rank()), flags(next())}, options.segment_bytes, lane.stream()) {}
 
-void IpcRing::put_array(const Array& array, Operation operation) {
-  const Job job = ring_.plan(array.count, operation, exchanges_, ++all_reduces_);
+void IpcRing::put_array(const Array& array, Verb verb) {
+  const Job job = ring_.plan(array.count, verb, exchanges_, ++all_reduces_);
   exchanges_ = job.begun + ring_.exchanges(job);  // first, for abandon() after an error in between
   ring_.put(array.of(rank()), array.of(previous()), array.count, job);
   if (pending_.size() == kRemembered) pending_.pop_front();
@@ -60,14 +60,14 @@ void IpcRing::put_array(const Array& array, Operation operation) {
 }
 
 // The bytes that the next rank pulls: the same number as a ring over messages would send.
-std::uint64_t IpcRing::bytes_to_send(DeviceView values, Operation operation) const {
+std::uint64_t IpcRing::bytes_to_send(DeviceView values, Verb verb) const {
   std::uint64_t floats = 0;
   const auto chunks = [&](std::size_t count) {
     const auto add = [&](const auto& steps) {
       for (const RingStep step : steps) floats += ring_.chunk(count, step.send).size();
     };
-    if (operation != Operation::all_gather) add(reduce_scatter(rank(), size()));
-    if (operation != Operation::reduce_scatter) add(all_gather(rank(), size()));
+    if (verb != Verb::all_gather) add(reduce_scatter(rank(), size()));
+    if (verb != Verb::reduce_scatter) add(all_gather(rank(), size()));
   };
   const std::size_t whole = values.bytes / sizeof(float);
   const std::size_t piece = find(values) ? whole : scratch_bytes() / sizeof(float);
@@ -85,7 +85,7 @@ StreamAlgorithm::Place IpcRing::snapshot() {
     for (std::uint32_t exchange = 0; exchange < ring_.exchanges(job); ++exchange)
       if (!cuda::StreamFlags::reached(flags.ready, PullRing::ready_for(job, exchange))) {
         const std::size_t step = exchange / job.segments;
-        const bool adds = job.operation != Operation::all_gather && step < size() - 1;
+        const bool adds = job.verb != Verb::all_gather && step < size() - 1;
         return {{adds ? "reduce-scatter, ring step" : "all-gather, ring step", step + 1, steps},
                 rank_in_job(previous())};
       }

@@ -131,18 +131,17 @@ Ring make_ring(const World& world, WireType wire, const std::shared_ptr<AllReduc
           kOptions,        std::make_unique<GpuRingMemory>(stream)};
 }
 
-// Runs the ring after the lane's work at the time of begin(). all_reduce() returns when the result is complete, so the
+// Runs the ring after the lane's work at the time of begin(). run() returns when the result is complete, so the
 // lane need not wait.
-class GpuMessageRing final : public AllReduceAlgorithm {
+class GpuMessageRing final : public AllReduceAlgorithm, public LaneOrder {
  public:
   GpuMessageRing(const World& world, Device& device, WireType wire, const std::shared_ptr<AllReduceContext>& context)
-      : AllReduceAlgorithm({.order = "ring of " + to_string(wire), .wire = wire}),
+      : AllReduceAlgorithm({.order = "ring of " + to_string(wire), .wire = wire}, context),
         number_(cuda::current_device()),
         device_(device),
-        context_(context),
         ring_(make_ring(world, wire, context)) {}
 
-  std::span<std::byte> allocate(std::size_t bytes) override { return ring_.allocate(bytes); }
+  std::span<std::byte> allocate(std::size_t bytes, Memory memory) override { return ring_.allocate(bytes, memory); }
 
   void begin(DeviceView) override {
     cuda::Event ready = cuda::make_event();
@@ -150,15 +149,14 @@ class GpuMessageRing final : public AllReduceAlgorithm {
     const std::scoped_lock lock(mutex_);
     ready_.push_back(std::move(ready));
   }
-  void all_reduce(std::span<float> values) override {
+  void run(std::span<float> values, const Collective& collective) override {
     cuda::check(cudaSetDevice(number_));  // the current device is per thread
     const cuda::Event ready = next_ready();
-    for (int polls = 0; !cuda::done(ready.get()); ++polls) context_->backoff.pause(polls);
-    ring_.all_reduce(values);
+    for (int polls = 0; !cuda::done(ready.get()); ++polls) context().backoff.pause(polls);
+    ring_.run(values, collective);
   }
 
   std::uint64_t bytes_sent() const override { return ring_.bytes_sent(); }
-  void record_to(TraceLane* lane) override { ring_.record_to(lane); }
 
  private:
   cuda::Event next_ready() {
@@ -170,7 +168,6 @@ class GpuMessageRing final : public AllReduceAlgorithm {
 
   const int number_;  // of the GPU
   Device& device_;
-  std::shared_ptr<AllReduceContext> context_;
   Ring ring_;
   std::mutex mutex_;  // guards what follows
   std::deque<cuda::Event> ready_;
@@ -185,11 +182,12 @@ bool mpi_takes_gpu_memory() {
 std::unique_ptr<AllReduce> make_gpu_message_ring(const World& world, Device& device, WireType wire, std::string why) {
   const auto context = std::make_shared<AllReduceContext>(polls_on_this_node(world.local_size()));
   auto ring = std::make_unique<GpuMessageRing>(world, device, wire, context);
+  LaneOrder* const order = ring.get();
   return std::make_unique<AllReduceWorker>(
       std::move(ring), context,
       fmt::format("ring over MPI messages of {} between GPUs, segments of {} bytes, {} in flight", to_string(wire),
                   kOptions.segment_bytes, kOptions.in_flight),
-      std::move(why), 0);
+      std::move(why), 0, order);
 }
 
 }  // namespace annulus

@@ -49,10 +49,10 @@ class Nccl final : public StreamAlgorithm {
   ~Nccl() override;
 
   void end_waits() noexcept override { communicator_.reset(); }
-  void put(DeviceView values, Operation operation) override;
+  void put(DeviceView values, Verb verb) override;
   Range chunk(std::size_t count) const override;
   DeviceView allocate(std::size_t bytes) override;
-  std::uint64_t bytes_to_send(DeviceView values, Operation operation) const override;
+  std::uint64_t bytes_to_send(DeviceView values, Verb verb) const override;
   void expect_all_there() override;
 
  private:
@@ -127,16 +127,16 @@ Range Nccl::chunk(std::size_t count) const {
   return {begin, rank_ + 1 == size_ ? count : begin + share};
 }
 
-void Nccl::put(DeviceView values, Operation operation) {
+void Nccl::put(DeviceView values, Verb verb) {
   const std::size_t count = values.bytes / sizeof(float);
   if (count == 0) return;
   auto* const all = reinterpret_cast<float*>(values.address);
   if (wire_ != WireType::fp32) {
-    if (operation != Operation::all_reduce) fail("half an all-reduce of {} messages by NCCL", to_string(wire_));
+    if (verb != Verb::all_reduce) fail("half an all-reduce of {} messages by NCCL", to_string(wire_));
     for (std::size_t begin = 0; begin < count; begin += kPiece) put_coded(all + begin, std::min(kPiece, count - begin));
     return;
   }
-  if (operation == Operation::all_reduce) {
+  if (verb == Verb::all_reduce) {
     check(ncclAllReduce(all, all, count, ncclFloat, ncclSum, communicator_.get(), stream()));
     return;
   }
@@ -145,7 +145,7 @@ void Nccl::put(DeviceView values, Operation operation) {
   float* const rest = all + size_ * share;
   const int last = static_cast<int>(size_) - 1;
   check(ncclGroupStart());
-  if (operation == Operation::reduce_scatter) {
+  if (verb == Verb::reduce_scatter) {
     if (share > 0) check(ncclReduceScatter(all, own, share, ncclFloat, ncclSum, communicator_.get(), stream()));
     if (left_over > 0)
       check(ncclReduce(rest, rest, left_over, ncclFloat, ncclSum, last, communicator_.get(), stream()));
@@ -197,7 +197,7 @@ void Nccl::receive(std::uint16_t* coded, std::size_t count, std::size_t peer) co
 }
 
 // NCCL chooses its algorithm, so only our own messages are counted.
-std::uint64_t Nccl::bytes_to_send(DeviceView values, Operation) const {
+std::uint64_t Nccl::bytes_to_send(DeviceView values, Verb) const {
   if (wire_ == WireType::fp32) return 0;
   const std::size_t count = values.bytes / sizeof(float);
   std::uint64_t numbers = 0;

@@ -101,11 +101,11 @@ std::optional<PeerAllReduce::Array> PeerAllReduce::find(DeviceView values) const
   return std::nullopt;
 }
 
-void PeerAllReduce::put(DeviceView values, Operation operation) {
+void PeerAllReduce::put(DeviceView values, Verb verb) {
   if (values.bytes < sizeof(float)) return;
   if (const auto array = find(values))
-    put_array(*array, operation);
-  else if (operation == Operation::all_reduce)
+    put_array(*array, verb);
+  else if (verb == Verb::all_reduce)
     put_staged(values);
   else
     fail("half an all-reduce over GPU memory of an array that no other rank has mapped");
@@ -118,7 +118,7 @@ void PeerAllReduce::put_staged(DeviceView values) {
       cuda::check(cudaMemcpyAsync(to.address, from.address, piece.bytes, cudaMemcpyDeviceToDevice, stream()));
     };
     copy(piece, scratch_);
-    put_array(*find(scratch_.slice(0, piece.bytes)), Operation::all_reduce);
+    put_array(*find(scratch_.slice(0, piece.bytes)), Verb::all_reduce);
     copy(scratch_, piece);
     values = values.slice(piece.bytes, values.bytes - piece.bytes);
   }
@@ -141,7 +141,7 @@ void PeerAllReduce::try_out() {
     const DeviceView first = scratch_.slice(0, std::min(scratch_.bytes, kCount * sizeof(float)));
     std::vector<float> values(first.bytes / sizeof(float), static_cast<float>(rank() + 1));
     cuda::check(cudaMemcpyAsync(first.address, values.data(), first.bytes, cudaMemcpyHostToDevice, stream()));
-    put_array(*find(first), Operation::all_reduce);
+    put_array(*find(first), Verb::all_reduce);
     finish(kPatience);
     cuda::check(cudaMemcpyAsync(values.data(), first.address, first.bytes, cudaMemcpyDeviceToHost, stream()));
     cuda::check(cudaStreamSynchronize(stream()));
@@ -158,7 +158,7 @@ double PeerAllReduce::measure(double patience) {
   world_.all_or_none([&] {
     for (int i = 0; i < kTimes; ++i) {
       const double begun = now_seconds();
-      put_array(*find(scratch_), Operation::all_reduce);
+      put_array(*find(scratch_), Verb::all_reduce);
       finish(patience);
       least = std::min(least, now_seconds() - begun);
     }

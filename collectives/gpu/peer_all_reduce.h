@@ -25,7 +25,7 @@ class PeerAllReduce : public StreamAlgorithm {
   ~PeerAllReduce() override;
 
   void end_waits() noexcept override;
-  void put(DeviceView values, Operation operation) override;
+  void put(DeviceView values, Verb verb) override;
   DeviceView allocate(std::size_t bytes) override;
   void expect_all_there() override;
 
@@ -57,7 +57,7 @@ class PeerAllReduce : public StreamAlgorithm {
   PeerAllReduce(const World& world, cudaStream_t stream, const std::vector<std::size_t>& peers,
                 std::size_t scratch_bytes);
 
-  virtual void put_array(const Array& array, Operation operation) = 0;
+  virtual void put_array(const Array& array, Verb verb) = 0;
   // Raises this rank's flags to the highest values that its stream waits for.
   virtual void raise_own_flags() = 0;
 

@@ -12,9 +12,9 @@ Range PullRing::chunk(std::size_t count, std::size_t number) const {
   return split_blocks(count, PeerAllReduce::kLine, size_, number);
 }
 
-PullRing::Job PullRing::plan(std::size_t count, Operation operation, std::uint32_t ready, std::uint32_t number) const {
+PullRing::Job PullRing::plan(std::size_t count, Verb verb, std::uint32_t ready, std::uint32_t number) const {
   const std::size_t largest_chunk = chunk(count, 0).size() * sizeof(float);
-  return {.operation = operation,
+  return {.verb = verb,
           .segments = std::max<std::size_t>(1, (largest_chunk + segment_bytes_ - 1) / segment_bytes_),
           .begun = ready + 1,
           .number = number};
@@ -23,10 +23,10 @@ PullRing::Job PullRing::plan(std::size_t count, Operation operation, std::uint32
 void PullRing::put(float* own, const float* previous, std::size_t count, const Job& job) const {
   notify_next(job.begun);
   std::uint32_t exchange = 0;
-  if (job.operation != Operation::all_gather)
+  if (job.verb != Verb::all_gather)
     for (const RingStep step : reduce_scatter(rank_, size_))
       exchange = pull_chunk(own, previous, chunk(count, step.receive), job, exchange, Pull::add);
-  if (job.operation != Operation::reduce_scatter)
+  if (job.verb != Verb::reduce_scatter)
     for (const RingStep step : all_gather(rank_, size_))
       exchange = pull_chunk(own, previous, chunk(count, step.receive), job, exchange, Pull::replace);
   stream_flags_.write(stream_, &flags_.previous->consumed, job.number);
@@ -57,7 +57,7 @@ std::uint32_t PullRing::ready_for(const Job& job, std::uint32_t exchange) {
 }
 
 std::uint32_t PullRing::exchanges(const Job& job) const {
-  const std::size_t halves = job.operation == Operation::all_reduce ? 2 : 1;
+  const std::size_t halves = job.verb == Verb::all_reduce ? 2 : 1;
   return static_cast<std::uint32_t>(halves * (size_ - 1) * job.segments);
 }
 

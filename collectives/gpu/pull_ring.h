@@ -22,11 +22,9 @@ class PullRing {
     Flags *previous, *own, *next;
   };
 
-  using Operation = StreamAlgorithm::Operation;
-
   // One all-reduce.
   struct Job {
-    Operation operation;
+    Verb verb;
     std::size_t segments;  // of every chunk
     std::uint32_t begun;   // value of "ready" when the array's own share is ready
     std::uint32_t number;  // value of "consumed" at its end
@@ -36,7 +34,7 @@ class PullRing {
       : rank_(rank), size_(size), flags_(flags), segment_bytes_(segment_bytes), stream_(stream) {}
 
   // `ready`: the highest value so far; `number`: of the all-reduce, counted from 1.
-  Job plan(std::size_t count, Operation operation, std::uint32_t ready, std::uint32_t number) const;
+  Job plan(std::size_t count, Verb verb, std::uint32_t ready, std::uint32_t number) const;
   void put(float* own, const float* previous, std::size_t count, const Job& job) const;
 
   std::uint32_t exchanges(const Job& job) const;

@@ -21,23 +21,20 @@ struct Unpin {
 };
 using Pinned = std::unique_ptr<std::byte, Unpin>;
 
-class StagedAllReduce final : public AllReduceAlgorithm {
+class StagedAllReduce final : public AllReduceAlgorithm, public LaneOrder {
  public:
   StagedAllReduce(Device& device, HostAllReduce host, const StagedOptions& options);
   ~StagedAllReduce() override;
 
-  std::span<std::byte> allocate(std::size_t bytes) override;
+  std::span<std::byte> allocate(std::size_t bytes, Memory memory) override;
 
-  void begin(DeviceView values) override;             // queues the copies to the host
-  void all_reduce(std::span<float> values) override;  // returns when the last copy back is queued
+  void begin(DeviceView values) override;  // queues the copies to the host
+  // Returns when the last copy back is queued.
+  void run(std::span<float> values, const Collective& collective) override;
   void join(std::uint64_t number) override;
   bool done(std::uint64_t number) override { return cuda::done(done_[number % kRemembered].get()); }
 
   std::uint64_t bytes_sent() const override { return host_->bytes_sent(); }
-  void record_to(TraceLane* lane) override {
-    AllReduceAlgorithm::record_to(lane);
-    host_->record_to(lane);
-  }
 
  private:
   static constexpr std::uint64_t kRemembered = 256;  // all-reduces; the event of an older one is reused by a later one
@@ -65,7 +62,6 @@ class StagedAllReduce final : public AllReduceAlgorithm {
   const int number_;  // of the GPU
   Device& device_;
   StagedOptions options_;
-  std::shared_ptr<AllReduceContext> context_;
   std::unique_ptr<AllReduceAlgorithm> host_;
   std::vector<Pinned> pinned_;
   std::deque<Buffer> buffers_;
@@ -83,11 +79,11 @@ class StagedAllReduce final : public AllReduceAlgorithm {
 
 StagedAllReduce::StagedAllReduce(Device& device, HostAllReduce host, const StagedOptions& options)
     : AllReduceAlgorithm({fmt::format("{}, in pieces of {} bytes", host.algorithm->info().order, options.piece_bytes),
-                          host.algorithm->info().crossover, host.algorithm->info().wire}),
+                          host.algorithm->info().crossover, host.algorithm->info().wire},
+                         std::move(host.context)),
       number_(cuda::current_device()),
       device_(device),
       options_(options),
-      context_(std::move(host.context)),
       host_(std::move(host.algorithm)),
       scratch_(pinned(options.piece_bytes)),
       to_host_(cuda::make_stream(true)),
@@ -105,13 +101,14 @@ StagedAllReduce::~StagedAllReduce() {
 
 // Rounds up to whole pages, because CUDA pins no page twice.
 std::byte* StagedAllReduce::pinned(std::size_t bytes) {
-  const std::span<std::byte> memory = host_->allocate((std::max<std::size_t>(bytes, 1) + kPage - 1) / kPage * kPage);
+  const std::span<std::byte> memory =
+      host_->allocate((std::max<std::size_t>(bytes, 1) + kPage - 1) / kPage * kPage, Memory::own);
   cuda::check(cudaHostRegister(memory.data(), memory.size(), cudaHostRegisterDefault));
   pinned_.emplace_back(memory.data());
   return memory.data();
 }
 
-std::span<std::byte> StagedAllReduce::allocate(std::size_t bytes) {
+std::span<std::byte> StagedAllReduce::allocate(std::size_t bytes, Memory) {
   const DeviceView device = buffers_.emplace_back(cuda::allocate_device(bytes)).view();
   mirrors_.push_back({device, pinned(bytes)});
   return {device.address, device.bytes};
@@ -137,7 +134,7 @@ void StagedAllReduce::begin(DeviceView values) {
   begun_.push_back(std::move(pieces));
 }
 
-void StagedAllReduce::all_reduce(std::span<float> values) {
+void StagedAllReduce::run(std::span<float> values, const Collective&) {
   cuda::check(cudaSetDevice(number_));  // the current device is per thread
   Pieces pieces;
   {
@@ -182,8 +179,8 @@ void StagedAllReduce::sum_piece(const Piece& piece) {
 }
 
 void StagedAllReduce::await(cudaEvent_t event) {
-  const TraceSpan span(lane_, "wait for copy");
-  for (int polls = 0; !cuda::done(event); ++polls) context_->backoff.pause(polls);
+  const TraceSpan span(lane(), "wait for copy");
+  for (int polls = 0; !cuda::done(event); ++polls) context().backoff.pause(polls);
 }
 
 void StagedAllReduce::join(std::uint64_t number) {
@@ -206,7 +203,8 @@ std::unique_ptr<AllReduce> make_staged(Device& device, HostAllReduce host, Stage
   const std::shared_ptr<AllReduceContext> context = host.context;
   std::string why = host.why;
   auto staged = std::make_unique<StagedAllReduce>(device, std::move(host), options);
-  return std::make_unique<AllReduceWorker>(std::move(staged), context, std::move(name), std::move(why), 0);
+  LaneOrder* const order = staged.get();
+  return std::make_unique<AllReduceWorker>(std::move(staged), context, std::move(name), std::move(why), 0, order);
 }
 
 }  // namespace annulus

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "collectives/verb.h"
 #include "collectives/world/all_reduce_progress.h"
 #include "kernels/base/split.h"
 #include "kernels/base/tensor.h"
@@ -24,18 +25,15 @@ class StreamAlgorithm {
   // done.
   virtual void end_waits() noexcept = 0;
 
-  // The verbs of AllReduce.
-  enum class Operation { all_reduce, reduce_scatter, all_gather };
-
-  // In place. REQUIRES: every rank puts the same sizes and operations in the same order; halves of an all-reduce are of
+  // In place. REQUIRES: every rank puts the same sizes and verbs in the same order; halves of an all-reduce are of
   // arrays in allocate()'s memory. The result is bit-identical on all ranks.
-  virtual void put(DeviceView values, Operation operation) = 0;
+  virtual void put(DeviceView values, Verb verb) = 0;
   virtual Range chunk(std::size_t count) const = 0;  // see AllReduce
 
   // See AllReduce::allocate.
   virtual DeviceView allocate(std::size_t bytes) = 0;
 
-  virtual std::uint64_t bytes_to_send(DeviceView values, Operation operation) const = 0;  // 0 if unknown
+  virtual std::uint64_t bytes_to_send(DeviceView values, Verb verb) const = 0;  // 0 if unknown
 
   // Throws Error if another rank has left all-reduces unfinished, whose results are then invalid.
   virtual void expect_all_there() = 0;

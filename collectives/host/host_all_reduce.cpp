@@ -82,7 +82,7 @@ Named over_messages(const World& world, const Request& request) {
   Named ring = message_ring(world, request);
   const std::size_t crossover =
       request.crossover ? *request.crossover : measured_crossover(world, *doubling, *ring.algorithm, request);
-  return {std::make_unique<SizeDispatch>(std::move(doubling), std::move(ring.algorithm), crossover),
+  return {std::make_unique<SizeDispatch>(std::move(doubling), std::move(ring.algorithm), crossover, request.context),
           fmt::format("{}, recursive doubling up to {} KiB{}", ring.name, crossover / 1024,
                       request.crossover ? " as before" : "")};
 }
@@ -129,7 +129,7 @@ HostAllReduce make_hierarchical(const Request& request) {
 }
 
 HostAllReduce make_mpi(const Request& request) {
-  return complete(request, {std::make_unique<MpiAllReduce>(request.world), "MPI_Allreduce"});
+  return complete(request, {std::make_unique<MpiAllReduce>(request.world, request.context), "MPI_Allreduce"});
 }
 
 // Returns the faster one of shm and the ring, which give the same bits, and why it was chosen.

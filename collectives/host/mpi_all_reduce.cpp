@@ -10,7 +10,7 @@ constexpr std::size_t kLargestCall = std::size_t{1} << 30;  // floats; MPI count
 
 }  // namespace
 
-void MpiAllReduce::all_reduce(std::span<float> values) {
+void MpiAllReduce::run(std::span<float> values, const Collective&) {
   while (!values.empty()) {
     const std::span<float> now = values.first(std::min(values.size(), kLargestCall));
     check(MPI_Allreduce(MPI_IN_PLACE, now.data(), mpi_count(now.size()), MPI_FLOAT, MPI_SUM, communicator_.handle()));

@@ -10,10 +10,10 @@ namespace annulus {
 // natively. The calling thread's core is busy until it returns.
 class MpiAllReduce final : public AllReduceAlgorithm {
  public:
-  explicit MpiAllReduce(const World& world)
-      : AllReduceAlgorithm({"MPI_Allreduce"}), communicator_(world.communicator()) {}
+  MpiAllReduce(const World& world, std::shared_ptr<AllReduceContext> context)
+      : AllReduceAlgorithm({"MPI_Allreduce"}, std::move(context)), communicator_(world.communicator()) {}
 
-  void all_reduce(std::span<float> values) override;
+  void run(std::span<float> values, const Collective& collective) override;
   std::uint64_t bytes_sent() const override { return 0; }  // MPI chooses the algorithm and does not report it
 
  private:

@@ -14,10 +14,9 @@ void add(std::span<const float> values, std::span<float> to) {
 }  // namespace
 
 RecursiveDoubling::RecursiveDoubling(const World& world, WireType wire, std::shared_ptr<AllReduceContext> context)
-    : AllReduceAlgorithm({.order = "recursive doubling of " + to_string(wire), .wire = wire}),
+    : AllReduceAlgorithm({.order = "recursive doubling of " + to_string(wire), .wire = wire}, std::move(context)),
       channel_(world.channel()),
       wire_(wire),
-      context_(std::move(context)),
       rank_(world.rank()),
       size_(world.size()),
       power_(static_cast<int>(std::bit_floor(static_cast<unsigned>(world.size())))),
@@ -26,7 +25,7 @@ RecursiveDoubling::RecursiveDoubling(const World& world, WireType wire, std::sha
   for (int rank = 0; rank < size_; ++rank) ranks_in_job_.push_back(world.rank_in_job(rank));
 }
 
-void RecursiveDoubling::all_reduce(std::span<float> values) {
+void RecursiveDoubling::run(std::span<float> values, const Collective&) {
   exchange_ = 0;
   if (rank_ >= power_) {
     send(values, rank_ - power_);
@@ -87,12 +86,12 @@ std::span<const float> RecursiveDoubling::arrived(std::size_t count) {
 }
 
 void RecursiveDoubling::wait(std::span<MPI_Request> requests, int peer) {
-  context_->progress.enter({"doubling exchange", ++exchange_, exchanges_});
-  context_->progress.await(ranks_in_job_[static_cast<std::size_t>(peer)]);
-  const TraceSpan span(lane_, "wait for bytes");
+  context().progress.enter({"doubling exchange", ++exchange_, exchanges_});
+  context().progress.await(ranks_in_job_[static_cast<std::size_t>(peer)]);
+  const TraceSpan span(lane(), "wait for bytes");
   try {
     for (MPI_Request& request : requests)
-      for (int polls = 0; !channel_.test(request); ++polls) context_->backoff.pause(polls);
+      for (int polls = 0; !channel_.test(request); ++polls) context().backoff.pause(polls);
   } catch (...) {
     channel_.give_up(requests);
     throw;

@@ -27,7 +27,7 @@ class RecursiveDoubling final : public AllReduceAlgorithm {
  public:
   RecursiveDoubling(const World& world, WireType wire, std::shared_ptr<AllReduceContext> context);
 
-  void all_reduce(std::span<float> values) override;
+  void run(std::span<float> values, const Collective& collective) override;
   std::uint64_t bytes_sent() const override { return bytes_sent_; }
 
  private:
@@ -42,7 +42,6 @@ class RecursiveDoubling final : public AllReduceAlgorithm {
 
   Channel channel_;
   WireType wire_;
-  std::shared_ptr<AllReduceContext> context_;
   int rank_, size_;
   std::vector<int> ranks_in_job_;
   int power_;              // the largest power of two up to size_

@@ -39,7 +39,7 @@ void sum_of_all(std::span<std::byte* const> arrays, std::size_t first, const Ran
 
 // Of all nodes together.
 AllReduceAlgorithm::Info info_of(const World& node, const AllReduceAlgorithm* across_nodes) {
-  if (across_nodes == nullptr) return {.order = "ring of fp32", .halves = true};
+  if (across_nodes == nullptr) return {.order = "ring of fp32", .halves = true, .common = true};
   const AllReduceAlgorithm::Info& across = across_nodes->info();
   return {fmt::format("ring of fp32 on each node's {}, between nodes {}", node.size(), across.order), across.crossover,
           across.wire};
@@ -59,17 +59,12 @@ void SharedMemoryAllReduce::Piece::sum(const Range& part, float* to) const {
 
 SharedMemoryAllReduce::SharedMemoryAllReduce(World node, std::unique_ptr<AllReduceAlgorithm> across_nodes,
                                              std::shared_ptr<AllReduceContext> context)
-    : AllReduceAlgorithm(info_of(node, across_nodes.get())),
+    : AllReduceAlgorithm(info_of(node, across_nodes.get()), context),
       memory_(std::move(node)),
       across_nodes_(std::move(across_nodes)),
       barrier_(memory_, std::move(context)) {
   for (auto& copy : copies_) copy = memory_.allocate(kMostSmallBytes);
   stage_ = memory_.allocate(kStageBytes);
-}
-
-void SharedMemoryAllReduce::record_to(TraceLane* lane) {
-  AllReduceAlgorithm::record_to(lane);
-  if (across_nodes_) across_nodes_->record_to(lane);
 }
 
 // The stage is an array in shared memory like any other.
@@ -84,7 +79,18 @@ std::size_t SharedMemoryAllReduce::measure_small() {
   return small_bytes_;
 }
 
-void SharedMemoryAllReduce::all_reduce(std::span<float> values) {
+void SharedMemoryAllReduce::run(std::span<float> values, const Collective& collective) {
+  switch (collective.verb) {
+    case Verb::all_reduce:
+      return sum(values);
+    case Verb::reduce_scatter:
+      return reduce_scatter(values);
+    case Verb::all_gather:
+      return all_gather(values);
+  }
+}
+
+void SharedMemoryAllReduce::sum(std::span<float> values) {
   if (values.size_bytes() <= small_bytes_) return sum_copies(values);
   const auto arrays = memory_.everywhere(std::as_bytes(values));
   if (arrays.empty()) return sum_staged(values);
@@ -103,15 +109,15 @@ SharedMemoryAllReduce::Piece SharedMemoryAllReduce::in_place(std::span<float> va
 }
 
 void SharedMemoryAllReduce::reduce_scatter(std::span<float> values) {
-  const TraceSpan span(lane_, "reduce-scatter");
-  barrier_.wait(1, 1, lane_);  // every rank's array is ready
+  const TraceSpan span(lane(), "reduce-scatter");
+  barrier_.wait(1, 1, lane());  // every rank's array is ready
   sum_own_chunk(in_place(values), chunk(values.size()));
 }
 
 void SharedMemoryAllReduce::all_gather(std::span<float> values) {
-  const TraceSpan span(lane_, "all-gather");
-  if (in_common(values.data())) return barrier_.wait(1, 1, lane_);
-  barrier_.wait(1, 2, lane_);  // every rank's chunk is ready
+  const TraceSpan span(lane(), "all-gather");
+  if (memory_.in_common(values.data())) return barrier_.wait(1, 1, lane());
+  barrier_.wait(1, 2, lane());  // every rank's chunk is ready
   const Piece piece = in_place(values);
   const std::size_t ranks = piece.everywhere.size(), own = static_cast<std::size_t>(memory_.node().rank());
   for (std::size_t turn = 1; turn < ranks; ++turn) {  // not all from the same rank at a time
@@ -119,7 +125,7 @@ void SharedMemoryAllReduce::all_gather(std::span<float> values) {
     const Range part = RingPartition::chunk_of(values.size(), ranks, rank);
     std::memcpy(values.data() + part.begin, floats(piece.everywhere[rank], part.begin), part.size() * sizeof(float));
   }
-  barrier_.wait(2, 2, lane_);  // and no longer read by others
+  barrier_.wait(2, 2, lane());  // and no longer read by others
 }
 
 // The two copies are used alternately, so one barrier is enough: a rank writes its copy for all-reduce s + 2 after all
@@ -127,19 +133,19 @@ void SharedMemoryAllReduce::all_gather(std::span<float> values) {
 void SharedMemoryAllReduce::sum_copies(std::span<float> values) {
   const auto own = copies_[++small_ones_ % 2];
   std::memcpy(own.data(), values.data(), values.size_bytes());
-  barrier_.wait(1, 1, lane_);
+  barrier_.wait(1, 1, lane());
   const Piece copies{memory_.everywhere(own), values.size(), 0, values.size()};
   copies.sum({0, values.size()}, values.data());
   if (across_nodes_) across_nodes_->all_reduce(values);
 }
 
 void SharedMemoryAllReduce::sum_in_place(const Piece& piece) {
-  barrier_.wait(1, 2, lane_);  // every rank's array is ready
+  barrier_.wait(1, 2, lane());  // every rank's array is ready
   if (across_nodes_)
     sum_chunk_across_nodes(piece, chunk(piece.count));
   else
     sum_chunk(piece, chunk(piece.count));
-  barrier_.wait(2, 2, lane_);  // every rank's chunk is complete
+  barrier_.wait(2, 2, lane());  // every rank's chunk is complete
 }
 
 // Each array is read once and written once: of two arrays, while their sum is in a register; of more, block by block

@@ -56,15 +56,12 @@ class SharedMemoryAllReduce final : public AllReduceAlgorithm {
   std::size_t measure_small();
   void set_small_bytes(std::size_t bytes) { small_bytes_ = bytes; }  // at most kMostSmallBytes; the same on every rank
 
-  void all_reduce(std::span<float> values) override;
-  void reduce_scatter(std::span<float> values) override;
-  void all_gather(std::span<float> values) override;
+  void run(std::span<float> values, const Collective& collective) override;
   Range chunk(std::size_t count) const override;
-  std::span<std::byte> allocate(std::size_t bytes) override { return memory_.allocate(bytes); }
-  std::span<std::byte> allocate_common(std::size_t bytes) override { return memory_.allocate_common(bytes); }
-  bool in_common(const void* address) const override { return memory_.in_common(address); }
+  std::span<std::byte> allocate(std::size_t bytes, Memory memory) override {
+    return memory == Memory::common && info().common ? memory_.allocate_common(bytes) : memory_.allocate(bytes);
+  }
   std::uint64_t bytes_sent() const override { return across_nodes_ ? across_nodes_->bytes_sent() : 0; }
-  void record_to(TraceLane* lane) override;
 
  private:
   // `count` floats of every rank's array of `whole` floats, starting at `begin`.
@@ -75,6 +72,9 @@ class SharedMemoryAllReduce final : public AllReduceAlgorithm {
     void sum(const Range& part, float* to) const;  // sums a part of this piece, in ring order
   };
 
+  void sum(std::span<float> values);
+  void reduce_scatter(std::span<float> values);
+  void all_gather(std::span<float> values);
   void sum_copies(std::span<float> values);
   void sum_in_place(const Piece& piece);
   Piece in_place(std::span<float> values);

@@ -39,7 +39,7 @@ bool must_be_apart(const World& world) {
 }  // namespace
 
 TreeAllReduce::TreeAllReduce(const World& world, std::size_t shards, const std::shared_ptr<AllReduceContext>& context)
-    : AllReduceAlgorithm({shards > 0 ? fmt::format("tree of {} shards", shards) : "tree of ranks"}),
+    : AllReduceAlgorithm({shards > 0 ? fmt::format("tree of {} shards", shards) : "tree of ranks"}, context),
       shards_(shards),
       context_(context),
       world_(world),
@@ -110,7 +110,6 @@ void TreeAllReduce::plan_sums() {
   if (across.size() == 1) return;
   across_nodes_.emplace(across, std::move(sums_of_nodes), shard_count(), context_,
                         exchange_rounds(static_cast<std::size_t>(across.size())));
-  across_nodes_->record_to(lane_);
 }
 
 std::string TreeAllReduce::way() const {
@@ -119,12 +118,7 @@ std::string TreeAllReduce::way() const {
   return across_nodes_ ? "in shared memory on each node, between nodes over MPI messages" : "in shared memory";
 }
 
-void TreeAllReduce::record_to(TraceLane* lane) {
-  AllReduceAlgorithm::record_to(lane);
-  if (across_nodes_) across_nodes_->record_to(lane);
-}
-
-std::span<std::byte> TreeAllReduce::allocate(std::size_t bytes) {
+std::span<std::byte> TreeAllReduce::allocate(std::size_t bytes, Memory) {
   Block& block = blocks_.emplace_back();
   share([&] { block.arrays = memory_.allocate(bytes); });
   block.distance = (bytes + kPage - 1) / kPage * kPage;
@@ -164,7 +158,7 @@ DeviceView TreeAllReduce::addend(DeviceView values, std::size_t number) {
   return {addend(block, static_cast<std::size_t>(memory_.node().rank()), number, offset), values.bytes};
 }
 
-void TreeAllReduce::all_reduce(std::span<float> values) {
+void TreeAllReduce::run(std::span<float> values, const Collective&) {
   if (values.empty()) return;
   const auto* bytes = reinterpret_cast<const std::byte*>(values.data());
   const Block& block = block_of(bytes);
@@ -182,7 +176,7 @@ void TreeAllReduce::all_reduce(std::span<float> values) {
         std::memcpy(to, sums, elements.size() * sizeof(float));
   };
 
-  barrier_->wait(1, 2, lane_);  // every rank's addends are ready
+  barrier_->wait(1, 2, lane());  // every rank's addends are ready
   if (!across_nodes_) {
     tree_->run(chunk.size(), addend_of,
                [&](std::size_t, const Range& elements, const float* sums) { write(elements, sums); });
@@ -198,7 +192,7 @@ void TreeAllReduce::all_reduce(std::span<float> values) {
     across_nodes_->run(partial_at_, sum);
     write({0, chunk.size()}, sum.data());
   }
-  barrier_->wait(2, 2, lane_);  // every rank's chunk is complete
+  barrier_->wait(2, 2, lane());  // every rank's chunk is complete
 }
 
 }  // namespace annulus

@@ -33,14 +33,13 @@ class TreeAllReduce final : public AllReduceAlgorithm {
   TreeAllReduce(const World& world, std::size_t shards, const std::shared_ptr<AllReduceContext>& context);
 
   // REQUIRES: `values` is in allocate()'s memory.
-  void all_reduce(std::span<float> values) override;
-  std::span<std::byte> allocate(std::size_t bytes) override;
+  void run(std::span<float> values, const Collective& collective) override;
+  std::span<std::byte> allocate(std::size_t bytes, Memory memory) override;
   DeviceView addend(DeviceView values, std::size_t number) override;
   std::uint64_t bytes_sent() const override {
     return bytes_sent_before_ + (across_nodes_ ? across_nodes_->bytes_sent() : 0);
   }
   std::string way() const override;
-  void record_to(TraceLane* lane) override;
   void continue_in(const World& world) override;
 
  private:

@@ -107,7 +107,7 @@ void TreeExchange::receive(std::span<float> values, std::size_t from) {
 }
 
 void TreeExchange::complete_exchange() {
-  const TraceSpan span(lane_, "wait for bytes");
+  const TraceSpan span(context_->lane, "wait for bytes");
   context_->progress.enter({"tree exchange", ++exchange_, 2 * rounds_.size()});
   try {
     for (Pending* pending : {&receives_, &sends_}) complete(*pending);

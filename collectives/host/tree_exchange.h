@@ -35,7 +35,6 @@ class TreeExchange {
   void run(std::span<const float* const> own, std::span<float> sum);
 
   std::uint64_t bytes_sent() const { return bytes_sent_; }
-  void record_to(TraceLane* lane) { lane_ = lane; }
 
  private:
   struct Round {
@@ -73,7 +72,6 @@ class TreeExchange {
   std::vector<const float*> from_;    // the arrays that arrived from each member, one after the other
   Pending receives_, sends_;
   std::uint64_t bytes_sent_ = 0;
-  TraceLane* lane_ = nullptr;
 };
 
 }  // namespace annulus

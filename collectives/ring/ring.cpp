@@ -16,21 +16,35 @@ std::span<float> part_of(std::span<float> values, const Range& range) {
 
 Ring::Ring(std::unique_ptr<RingLink> link, std::size_t rank, std::size_t size,
            std::shared_ptr<AllReduceContext> context, RingOptions options, std::unique_ptr<RingMemory> memory)
-    : AllReduceAlgorithm({.order = "ring of " + to_string(link->wire()), .wire = link->wire(), .halves = true}),
+    : AllReduceAlgorithm({.order = "ring of " + to_string(link->wire()), .wire = link->wire(), .halves = true},
+                         std::move(context)),
       memory_(std::move(memory)),
       link_(std::move(link)),
       rank_(rank),
       size_(size),
-      context_(std::move(context)),
       options_(options) {
   if (options.segment_bytes < RingPartition::kLine * sizeof(float) || options.in_flight == 0)
     fail("a ring cannot use segments of {} bytes, {} in flight; it needs at least {} bytes and 1",
          options.segment_bytes, options.in_flight, RingPartition::kLine * sizeof(float));
 }
 
+void Ring::run(std::span<float> values, const Collective& collective) {
+  switch (collective.verb) {
+    case Verb::all_reduce:
+      return run_halves(collective.exact ? link_->exact() : *link_, values, 0, 2);
+    case Verb::reduce_scatter: {
+      RingLink& link = collective.exact ? link_->exact() : *link_;
+      run_halves(link, values, 0, 1);
+      return link.round(part_of(values, chunk(values.size())));
+    }
+    case Verb::all_gather:
+      return run_halves(link_->exact(), values, 1, 2);
+  }
+}
+
 // While the window is full, the oldest exchange is collected before the next is posted. At the end the window is
 // drained.
-void Ring::run(RingLink& link, std::span<float> values, std::size_t first_half, std::size_t end_half) {
+void Ring::run_halves(RingLink& link, std::span<float> values, std::size_t first_half, std::size_t end_half) {
   const RingPartition cut(values.size(), size_, options_);
   const std::size_t half = cut.exchanges / 2, begin = first_half * half, end = end_half * half;
   for (std::size_t number = begin; number < end + cut.window; ++number) {
@@ -40,12 +54,7 @@ void Ring::run(RingLink& link, std::span<float> values, std::size_t first_half, 
   link.finish();
 }
 
-void Ring::reduce_scatter(std::span<float> values) {
-  run(*link_, values, 0, 1);
-  link_->round(part_of(values, chunk(values.size())));
-}
-
-std::span<std::byte> Ring::allocate(std::size_t bytes) {
+std::span<std::byte> Ring::allocate(std::size_t bytes, Memory) {
   const auto memory = link_->allocate(bytes);
   return memory.empty() ? memory_->allocate(bytes) : memory;
 }
@@ -67,12 +76,12 @@ void Ring::post(RingLink& link, std::span<float> values, const RingExchange& exc
 }
 
 void Ring::collect(RingLink& link, std::span<float> values, const RingExchange& exchange) {
-  const TraceSpan span(lane_, exchange.adds ? "reduce-scatter" : "all-gather");
-  context_->progress.enter({.name = exchange.adds ? "reduce-scatter, ring step" : "all-gather, ring step",
+  const TraceSpan span(lane(), exchange.adds ? "reduce-scatter" : "all-gather");
+  context().progress.enter({.name = exchange.adds ? "reduce-scatter, ring step" : "all-gather, ring step",
                             .number = exchange.step + 1,
                             .of = 2 * (size_ - 1)});
   const std::span<const std::byte> arrived = [&] {
-    const TraceSpan wait(lane_, "wait for bytes");
+    const TraceSpan wait(lane(), "wait for bytes");
     return link.collect();
   }();
   const std::span<float> receive = part_of(values, exchange.receive);

@@ -100,16 +100,13 @@ class Ring final : public AllReduceAlgorithm {
   Ring(std::unique_ptr<RingLink> link, std::size_t rank, std::size_t size, std::shared_ptr<AllReduceContext> context,
        RingOptions options = {}, std::unique_ptr<RingMemory> memory = std::make_unique<HostRingMemory>());
 
-  void all_reduce(std::span<float> values) override { run(*link_, values, 0, 2); }
-  void all_reduce_exact(std::span<float> values) override { run(link_->exact(), values, 0, 2); }
-  void reduce_scatter(std::span<float> values) override;
-  void all_gather(std::span<float> values) override { run(link_->exact(), values, 1, 2); }
+  void run(std::span<float> values, const Collective& collective) override;
   Range chunk(std::size_t count) const override { return RingPartition::chunk_of(count, size_, (rank_ + 1) % size_); }
-  std::span<std::byte> allocate(std::size_t bytes) override;
+  std::span<std::byte> allocate(std::size_t bytes, Memory memory) override;
   std::uint64_t bytes_sent() const override { return bytes_sent_; }
 
  private:
-  void run(RingLink& link, std::span<float> values, std::size_t first_half, std::size_t end_half);
+  void run_halves(RingLink& link, std::span<float> values, std::size_t first_half, std::size_t end_half);
   std::span<float> slot(const RingPartition& cut, std::size_t number);
   void post(RingLink& link, std::span<float> values, const RingExchange& exchange, std::span<float> slot);
   void collect(RingLink& link, std::span<float> values, const RingExchange& exchange);
@@ -117,7 +114,6 @@ class Ring final : public AllReduceAlgorithm {
   std::unique_ptr<RingMemory> memory_;  // outlives the link, which may still write to its scratch
   std::unique_ptr<RingLink> link_;
   std::size_t rank_, size_;
-  std::shared_ptr<AllReduceContext> context_;
   RingOptions options_;
   std::uint64_t bytes_sent_ = 0;
 };

@@ -94,7 +94,7 @@ double time_one_call(const World& world, Device& device, AllReduce& all_reduce, 
   device.zero(values);
   device.finish();
   const double begin = common_start(world);
-  all_reduce.wait(all_reduce.enqueue(values, AllReduce::Next::wait));
+  all_reduce.wait(all_reduce.enqueue(values, {.next = AllReduce::Next::wait}));
   double seconds = now_seconds() - begin;
   world.maximum({&seconds, 1});
   return seconds;

@@ -31,22 +31,20 @@ class VirtualAllReduce final : public AllReduce {
   double idle_from() const { return idle_from_; }
   double seconds() const { return seconds_; }  // of all all-reduces so far
 
-  DeviceView allocate(std::size_t) override { return {}; }
-  Ticket enqueue(DeviceView values, Next, std::size_t) override {
+  DeviceView allocate(std::size_t, Memory) override { return {}; }
+  Ticket enqueue(DeviceView values, const Request&) override {
     const double seconds = sum_.seconds(values.bytes);
     seconds_ += seconds;
     ends_.push_back(idle_from_ = std::max(idle_from_, lane_.now()) + seconds);
     return ends_.size();
   }
   void wait(Ticket ticket) override { lane_.await(ends_[ticket - 1]); }
-  const AllReduceProgress& progress() const override { return progress_; }
 
  private:
   VirtualLane& lane_;
   const AllReduceModel& sum_;
   double idle_from_ = 0, seconds_ = 0;
   std::vector<double> ends_;
-  AllReduceProgress progress_;
 };
 
 // The position of each layer's gradients in the arena, in floats, in the order of backward: from the last layer.
@@ -235,7 +233,7 @@ class Simulation {
   }
 
   AllReduce::Ticket enqueue(std::size_t bytes) {
-    return all_reduce_.enqueue({nullptr, bytes}, AllReduce::Next::compute, AllReduce::kWithinPass);
+    return all_reduce_.enqueue({nullptr, bytes}, {.bucket = AllReduce::kWithinPass});
   }
 
   const StepProfile profile_;

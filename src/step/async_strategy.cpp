@@ -125,7 +125,7 @@ class Async final : public Strategy {
     device_.zero(arena);
     device_.scale(arena, -1, arena);
     optimizer_.read(state, arena);
-    all_reduce_.join(all_reduce_.enqueue(arena, AllReduce::Next::wait));
+    all_reduce_.join(all_reduce_.enqueue(arena, {.next = AllReduce::Next::wait}));
     return arena;
   }
 

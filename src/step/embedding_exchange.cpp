@@ -32,7 +32,7 @@ AllReduce::Ticket EmbeddingExchange::send_tokens(std::span<const std::int32_t> w
   for (const std::int32_t token : tokens_)
     if (token >= 0) marked_[static_cast<std::size_t>(token)] = 1;
   device_.upload(std::as_bytes(std::span(marked_)), marks_);
-  return all_reduce_.enqueue(marks_, AllReduce::Next::compute, AllReduce::kWithinPass);
+  return all_reduce_.enqueue(marks_, {.bucket = AllReduce::kWithinPass});
 }
 
 AllReduce::Ticket EmbeddingExchange::send_rows(std::span<const std::int32_t> windows, std::size_t length,
@@ -50,7 +50,7 @@ AllReduce::Ticket EmbeddingExchange::send_rows(std::span<const std::int32_t> win
   for (const std::int32_t token : tokens_) places_.push_back(token < 0 ? -1 : place_[static_cast<std::size_t>(token)]);
   device_.zero(rows());
   if (!places_.empty()) add(gradient.rows, gradient.type, places_, rows());
-  return all_reduce_.enqueue(rows(), AllReduce::Next::wait, AllReduce::kWithinPass);
+  return all_reduce_.enqueue(rows(), {.next = AllReduce::Next::wait, .bucket = AllReduce::kWithinPass});
 }
 
 void EmbeddingExchange::add_rows(DeviceView table) {

@@ -130,7 +130,7 @@ class Local final : public Strategy {
     AllReduce::Ticket last = 0;
     for (std::size_t bucket = 0; bucket < buckets_->size(); ++bucket) {
       const Range range = buckets_->range(bucket);
-      last = all_reduce_.enqueue(slice_of(arena, range), AllReduce::Next::compute, bucket);
+      last = all_reduce_.enqueue(slice_of(arena, range), {.bucket = bucket});
     }
     all_reduce_.join(last);
   }
@@ -147,7 +147,8 @@ class Local final : public Strategy {
     };
     const std::size_t count = each([&](DeviceView own, DeviceView mean) { device_.scale(own, weight_, mean); });
     if (count == 0) return;
-    all_reduce_.join(all_reduce_.enqueue(slice_of(parameters_.gradients(), {0, count}), AllReduce::Next::wait));
+    all_reduce_.join(
+        all_reduce_.enqueue(slice_of(parameters_.gradients(), {0, count}), {.next = AllReduce::Next::wait}));
     each([&](DeviceView own, DeviceView mean) { device_.copy(mean, own); });
   }
 

@@ -15,7 +15,7 @@ class Sharded final : public Strategy {
         device_(model.device()),
         all_reduce_(all_reduce),
         optimizer_(optimizer),
-        common_(all_reduce.in_common(parameters_.weights())) {}
+        common_(all_reduce.info().common) {}
 
   bool scatters() const override { return true; }
   bool has_common_weights() const override { return common_; }
@@ -69,11 +69,13 @@ class Sharded final : public Strategy {
 
   // Waits until all ranks have written their chunks of the common weights.
   AllReduce::Ticket meet() const {
-    return all_reduce_.all_gather(parameters_.weights(), AllReduce::Next::wait, AllReduce::kWithinPass);
+    return all_reduce_.enqueue(
+        parameters_.weights(),
+        {.verb = Verb::all_gather, .next = AllReduce::Next::wait, .bucket = AllReduce::kWithinPass});
   }
 
   AllReduce::Ticket gather(DeviceView arena, std::size_t bucket) const {
-    return all_reduce_.all_gather(slice_of(arena, buckets_->range(bucket)), AllReduce::Next::compute, bucket);
+    return all_reduce_.enqueue(slice_of(arena, buckets_->range(bucket)), {.verb = Verb::all_gather, .bucket = bucket});
   }
 
   Parameters& parameters_;

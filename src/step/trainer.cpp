@@ -108,7 +108,7 @@ Parameters::Allocate allocate_in(AllReduce& all_reduce) {
 
 Parameters::Allocate allocate_weights(const std::string& strategy, AllReduce& all_reduce) {
   if (strategy != "sharded") return {};
-  return [&all_reduce](std::size_t bytes) { return all_reduce.allocate_common(bytes); };
+  return [&all_reduce](std::size_t bytes) { return all_reduce.allocate(bytes, Memory::common); };
 }
 
 Trainer::Trainer(Model& model, AllReduce& all_reduce, Optimizer& optimizer, Ledger& ledger,
@@ -137,7 +137,8 @@ Trainer::Trainer(Model& model, AllReduce& all_reduce, Optimizer& optimizer, Ledg
   if (options_.pipeline != nullptr) link_stages();
   activity_.plan(buckets_.size());
   model_.sum_over_ranks([this](DeviceView values) {
-    const AllReduce::Ticket ticket = all_reduce_.enqueue(values, AllReduce::Next::wait, AllReduce::kWithinPass);
+    const AllReduce::Ticket ticket =
+        all_reduce_.enqueue(values, {.next = AllReduce::Next::wait, .bucket = AllReduce::kWithinPass});
     const Timestamps::Part part = wait_for_ranks([&] { all_reduce_.join(ticket); });
     timestamps_.finishing.push_back(part);
   });
@@ -383,7 +384,8 @@ void Trainer::use_all_gradients() {
 
 // Between steps, when metrics are logged, nothing is booked.
 void Trainer::sum_norms(DeviceView values) {
-  const AllReduce::Ticket ticket = all_reduce_.enqueue_exact(values, AllReduce::Next::wait, AllReduce::kWithinPass);
+  const AllReduce::Ticket ticket =
+      all_reduce_.enqueue(values, {.exact = true, .next = AllReduce::Next::wait, .bucket = AllReduce::kWithinPass});
   if (updating_)
     timestamps_.norms.push_back(wait_for_ranks([&] { all_reduce_.join(ticket); }));
   else

@@ -187,7 +187,8 @@ TEST_CASE("a reduce-scatter and an all-gather together are an all-reduce, bit fo
     const std::uint64_t before = all_reduce->progress().snapshot().bytes_sent;
     all_reduce->wait(all_reduce->enqueue(view_of(whole[i])));
     const std::uint64_t sent = all_reduce->progress().snapshot().bytes_sent - before;
-    all_reduce->wait(all_reduce->reduce_scatter(view_of(halves[i]), AllReduce::Next::wait, 0));
+    all_reduce->wait(
+        all_reduce->enqueue(view_of(halves[i]), {.verb = Verb::reduce_scatter, .next = AllReduce::Next::wait}));
     const Range chunk = all_reduce->chunk(sizes[i]);
     const auto sums = whole[i].subspan(chunk.begin, chunk.size());
     check_equal(halves[i].subspan(chunk.begin, chunk.size()), {sums.begin(), sums.end()});
@@ -195,7 +196,8 @@ TEST_CASE("a reduce-scatter and an all-gather together are an all-reduce, bit fo
     // Only the rank's own chunk may come from it.
     for (std::size_t at = 0; at < sizes[i]; ++at)
       if (at < chunk.begin || at >= chunk.end) halves[i][at] = -1;
-    all_reduce->wait(all_reduce->all_gather(view_of(halves[i]), AllReduce::Next::wait, 0));
+    all_reduce->wait(
+        all_reduce->enqueue(view_of(halves[i]), {.verb = Verb::all_gather, .next = AllReduce::Next::wait}));
     check_equal(halves[i], {whole[i].begin(), whole[i].end()});
     if (algorithm.algorithm.ends_with("ring")) {
       const std::size_t scattered = sizes[i] - chunk.size(), gathered = sent / bytes_of_value - scattered;
@@ -221,10 +223,11 @@ TEST_CASE("with 16-bit messages all-gathers and exact all-reduces do not round")
     std::ranges::fill(arrays[i], -1.0f);
     std::copy_n(expected.begin() + static_cast<std::ptrdiff_t>(chunk.begin), chunk.size(),
                 arrays[i].subspan(chunk.begin).begin());
-    all_reduce->wait(all_reduce->all_gather(view_of(arrays[i]), AllReduce::Next::wait, 0));
+    all_reduce->wait(
+        all_reduce->enqueue(view_of(arrays[i]), {.verb = Verb::all_gather, .next = AllReduce::Next::wait}));
     check_equal(arrays[i], expected);
     std::ranges::copy(integers(sizes[i], world.rank()), arrays[i].begin());
-    all_reduce->wait(all_reduce->enqueue_exact(view_of(arrays[i]), AllReduce::Next::wait, 0));
+    all_reduce->wait(all_reduce->enqueue(view_of(arrays[i]), {.exact = true, .next = AllReduce::Next::wait}));
     check_equal(arrays[i], exact_sum(sizes[i], world.size()));
   }
 }
@@ -234,16 +237,14 @@ TEST_CASE("an all-gather of an array that ranks have in common waits for all ran
   const World world(algorithm.ranks_per_node);
   const auto all_reduce = make_all_reduce(algorithm.algorithm, world, *device);
   constexpr std::size_t kCount = 20'001;
-  const std::span<float> values = floats(all_reduce->allocate_common(kCount * sizeof(float)));
-  const bool common = all_reduce->in_common(view_of(values.subspan(100)));
-  CHECK(common == all_reduce->info().description.starts_with("shm"));  // auto may choose the ring
-  CHECK_FALSE(all_reduce->in_common(all_reduce->allocate(kPage)));
+  const std::span<float> values = floats(all_reduce->allocate(kCount * sizeof(float), Memory::common));
+  CHECK(all_reduce->info().common == all_reduce->info().description.starts_with("shm"));  // auto may choose the ring
   CHECK(std::ranges::count(values, 0.0f) == kCount);
   world.barrier();
   const Range chunk = all_reduce->chunk(kCount);
   for (int step = 1; step <= 5; ++step) {
     std::ranges::fill(values.subspan(chunk.begin, chunk.size()), static_cast<float>(step));
-    all_reduce->wait(all_reduce->all_gather(view_of(values), AllReduce::Next::wait, 0));
+    all_reduce->wait(all_reduce->enqueue(view_of(values), {.verb = Verb::all_gather, .next = AllReduce::Next::wait}));
     CAPTURE(algorithm, step);
     CHECK(std::ranges::count(values, static_cast<float>(step)) == kCount);
     world.barrier();
@@ -272,7 +273,7 @@ TEST_CASE("the measured crossover of shm does not change the result's bits") {
   CHECK((measured == 0 ||
          (measured >= SharedMemoryAllReduce::kLeastSmallBytes && measured <= SharedMemoryAllReduce::kMostSmallBytes)));
   std::vector<float> elsewhere(SharedMemoryAllReduce::kMostSmallBytes / sizeof(float)), expected;
-  const auto shared = shm.allocate(SharedMemoryAllReduce::kMostSmallBytes);
+  const auto shared = shm.allocate(SharedMemoryAllReduce::kMostSmallBytes, Memory::own);
   const std::span<float> memory = own_memory ? floats(DeviceView{shared.data(), shared.size()}) : elsewhere;
   for (const std::size_t size : sizes_for(world.size())) {
     if (size > memory.size()) continue;

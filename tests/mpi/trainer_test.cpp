@@ -184,16 +184,15 @@ void check_same_training(const World& world, const Replica& replica, const Alone
 class SlowAfterFirstBucket final : public AllReduce {
  public:
   SlowAfterFirstBucket(std::unique_ptr<AllReduce> sums, double seconds)
-      : AllReduce(sums->info()), sums_(std::move(sums)), seconds_(seconds) {}
+      : AllReduce(sums->info(), sums->context()), sums_(std::move(sums)), seconds_(seconds) {}
 
-  DeviceView allocate(std::size_t bytes) override { return sums_->allocate(bytes); }
-  Ticket enqueue(DeviceView values, Next next, std::size_t bucket) override {
-    const Ticket ticket = sums_->enqueue(values, next, bucket);
-    if (bucket == 0) std::this_thread::sleep_for(std::chrono::duration<double>(seconds_));
+  DeviceView allocate(std::size_t bytes, Memory memory) override { return sums_->allocate(bytes, memory); }
+  Ticket enqueue(DeviceView values, const Request& request) override {
+    const Ticket ticket = sums_->enqueue(values, request);
+    if (request.bucket == 0) std::this_thread::sleep_for(std::chrono::duration<double>(seconds_));
     return ticket;
   }
   void wait(Ticket ticket) override { sums_->wait(ticket); }
-  const AllReduceProgress& progress() const override { return sums_->progress(); }
 
  private:
   std::unique_ptr<AllReduce> sums_;

@@ -13,19 +13,17 @@ namespace {
 // and never completes those that begin with 1000.
 class AddOne final : public AllReduceAlgorithm {
  public:
-  explicit AddOne(std::shared_ptr<AllReduceContext> context)
-      : AllReduceAlgorithm({"adds one"}), context_(std::move(context)) {}
+  explicit AddOne(std::shared_ptr<AllReduceContext> context) : AllReduceAlgorithm({"adds one"}, std::move(context)) {}
 
-  void all_reduce(std::span<float> values) override {
+  void run(std::span<float> values, const Collective&) override {
     if (values[0] < 0) fail("broken wire");
-    for (int polls = 0; values[0] == 1000; ++polls) context_->backoff.pause(polls);
+    for (int polls = 0; values[0] == 1000; ++polls) context().backoff.pause(polls);
     for (float& value : values) value += 1;
     bytes_ += values.size_bytes();
   }
   std::uint64_t bytes_sent() const override { return bytes_; }
 
  private:
-  std::shared_ptr<AllReduceContext> context_;
   std::uint64_t bytes_ = 0;
 };
 
@@ -77,8 +75,8 @@ TEST_CASE("all-reduces are recorded as spans, in order") {
   std::vector<float> values(GENERATE(10, 20'000), 1);
   for (int step = 5; step < 7; ++step) {
     lane.record(true, step);
-    worker->enqueue(view_of(values), AllReduce::Next::compute, 0);
-    worker->wait(worker->enqueue(view_of(values), AllReduce::Next::wait, 1));
+    worker->enqueue(view_of(values));
+    worker->wait(worker->enqueue(view_of(values), {.next = AllReduce::Next::wait, .bucket = 1}));
   }
   lane.record(false);
   worker->wait(worker->enqueue(view_of(values)));
@@ -93,16 +91,18 @@ TEST_CASE("all-reduces are recorded as spans, in order") {
 TEST_CASE("a large all-reduce begins without wait(), even after a small one that is waited for") {
   class Slow final : public AllReduceAlgorithm {
    public:
-    Slow() : AllReduceAlgorithm({"slow"}) {}
+    explicit Slow(std::shared_ptr<AllReduceContext> context) : AllReduceAlgorithm({"slow"}, std::move(context)) {}
 
-    void all_reduce(std::span<float>) override { std::this_thread::sleep_for(std::chrono::milliseconds(50)); }
+    void run(std::span<float>, const Collective&) override {
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    }
     std::uint64_t bytes_sent() const override { return 0; }
   };
-  AllReduceWorker worker(std::make_unique<Slow>(), std::make_shared<AllReduceContext>(0), "slow", "tested");
+  const auto context = std::make_shared<AllReduceContext>(0);
+  AllReduceWorker worker(std::make_unique<Slow>(context), context, "slow", "tested");
   std::vector<float> small(10), large(1 << 16);
-  const auto first = worker.enqueue(view_of(small), AllReduce::Next::compute, 0);
-  worker.enqueue(view_of(large), AllReduce::Next::compute,
-                 1);  // the thread wakes up while the small one is being reduced here
+  const auto first = worker.enqueue(view_of(small));
+  worker.enqueue(view_of(large), {.bucket = 1});  // the thread wakes up while the small one is being reduced here
   worker.wait(first);
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(5);
   while (worker.progress().snapshot().ended < 2 && std::chrono::steady_clock::now() < deadline)

@@ -25,20 +25,16 @@ class Recorder final : public AllReduce {
  public:
   Recorder() : AllReduce({"recorder", "recorder"}) {}
 
-  DeviceView allocate(std::size_t) override { return {}; }
-  Ticket enqueue(DeviceView values, Next, std::size_t) override {
+  DeviceView allocate(std::size_t, Memory) override { return {}; }
+  Ticket enqueue(DeviceView values, const Request&) override {
     enqueued.push_back(floats(values));
     return 100 + enqueued.size();
   }
   void wait(Ticket ticket) override { waited.push_back(ticket); }
   void join(Ticket ticket) override { joined.push_back(ticket); }
-  const AllReduceProgress& progress() const override { return progress_; }
 
   std::vector<std::span<float>> enqueued;
   std::vector<Ticket> waited, joined;
-
- private:
-  AllReduceProgress progress_;
 };
 
 }  // namespace

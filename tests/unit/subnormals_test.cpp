@@ -42,9 +42,10 @@ class Observed final : public AllReduceAlgorithm {
     bool flushes;
   };
 
-  explicit Observed(std::vector<Use>& uses) : AllReduceAlgorithm({"scales"}), uses_(uses) {}
+  Observed(std::vector<Use>& uses, std::shared_ptr<AllReduceContext> context)
+      : AllReduceAlgorithm({"scales"}, std::move(context)), uses_(uses) {}
 
-  void all_reduce(std::span<float> values) override {
+  void run(std::span<float> values, const Collective&) override {
     for (float& value : values) value *= 1e-10f;
     uses_.push_back({std::this_thread::get_id(), computes_with_zeros()});
   }
@@ -118,7 +119,7 @@ TEST_CASE("the all-reduce thread flushes subnormal numbers") {
   {
     const auto context = std::make_shared<AllReduceContext>(100);
     const std::unique_ptr<AllReduce> worker =
-        std::make_unique<AllReduceWorker>(std::make_unique<Observed>(uses), context, "observed", "tested");
+        std::make_unique<AllReduceWorker>(std::make_unique<Observed>(uses, context), context, "observed", "tested");
     const AllReduce::Ticket ticket = worker->enqueue(view_of(values));
     std::this_thread::sleep_for(std::chrono::milliseconds(20));  // so that this thread does not run it
     worker->wait(ticket);

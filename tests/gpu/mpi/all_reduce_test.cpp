@@ -296,7 +296,7 @@ TEST_CASE("the same arrays are all-reduced in every step while the lane continue
     for (std::size_t b = 0; b < sizes.size(); ++b) {
       dawdle(device, world, step * sizes.size() + b);
       copy(shares[step * sizes.size() + b], bucket(b));
-      tickets.push_back(all_reduce->enqueue(bucket(b), AllReduce::Next::compute, b));
+      tickets.push_back(all_reduce->enqueue(bucket(b), {.bucket = b}));
       device.zero(other.view());
     }
     for (std::size_t b = 0; b < sizes.size(); ++b) {
@@ -362,7 +362,7 @@ TEST_CASE("on GPUs a reduce-scatter and an all-gather together are an all-reduce
       all_reduce->wait(all_reduce->enqueue(whole[i]));
       const std::uint64_t sent = all_reduce->progress().snapshot().bytes_sent - before;
       halves.fill(i, share(sizes[i]));
-      all_reduce->join(all_reduce->reduce_scatter(halves[i], AllReduce::Next::compute, 0));
+      all_reduce->join(all_reduce->enqueue(halves[i], {.verb = Verb::reduce_scatter}));
       const Range chunk = all_reduce->chunk(sizes[i]);
       // Only the rank's own chunk may come from it, and others may still read the rest.
       device.finish();
@@ -371,7 +371,7 @@ TEST_CASE("on GPUs a reduce-scatter and an all-gather together are an all-reduce
       const std::size_t begin = chunk.begin * sizeof(float), end = chunk.end * sizeof(float);
       cuda::check(cudaMemsetAsync(rest.address, 0xff, begin, device.lane()));
       cuda::check(cudaMemsetAsync(rest.address + end, 0xff, rest.bytes - end, device.lane()));
-      all_reduce->wait(all_reduce->all_gather(halves[i], AllReduce::Next::compute, 0));
+      all_reduce->wait(all_reduce->enqueue(halves[i], {.verb = Verb::all_gather}));
       if (sent > 0 && sizes[i] > 20'000)  // a small one is pulled whole
         CHECK(all_reduce->progress().snapshot().bytes_sent - before == 2 * sent);
       whole.take(i);
@@ -499,7 +499,7 @@ TEST_CASE("spans of all-reduces are on the host's clock, and exist only if recor
   CHECK(lane.spans().empty());
   lane.record(true, 5);
   const double begun = now_seconds();
-  all_reduce->wait(all_reduce->enqueue(memory.view(), AllReduce::Next::compute, 2));
+  all_reduce->wait(all_reduce->enqueue(memory.view(), {.bucket = 2}));
   const double ended = now_seconds();
   const auto sum = std::ranges::find(lane.spans(), "all-reduce of bucket", &TraceLane::Span::name);
   REQUIRE(sum != lane.spans().end());
@@ -528,7 +528,7 @@ TEST_CASE("a waiting all-reduce between GPUs reports its peer and its step") {
         seen = all_reduce->progress().snapshot();
       }
     });
-    all_reduce->wait(all_reduce->enqueue(memory.view(), AllReduce::Next::compute, 4));
+    all_reduce->wait(all_reduce->enqueue(memory.view(), {.bucket = 4}));
   }
   if (world.rank() == 1) {
     CHECK(seen.peer == 0);
@@ -677,11 +677,11 @@ class FailingOnOneRank final : public PeerAllReduce {
   ~FailingOnOneRank() override { leave(); }
 
   Range chunk(std::size_t count) const override { return {0, count}; }
-  std::uint64_t bytes_to_send(DeviceView, Operation) const override { return 0; }
+  std::uint64_t bytes_to_send(DeviceView, Verb) const override { return 0; }
 
  private:
   std::uint32_t* flag() const { return reinterpret_cast<std::uint32_t*>(flag_.own.address); }
-  void put_array(const Array&, Operation) override {
+  void put_array(const Array&, Verb) override {
     if (rank() + 1 == size()) fail("broken");
     flags_.wait(stream(), flag(), 1);
   }

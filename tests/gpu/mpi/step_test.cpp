@@ -58,18 +58,17 @@ class GatedAllReduce final : public AllReduce {
 
   void block_last(Gate& gate) { gate_ = &gate; }
 
-  DeviceView allocate(std::size_t bytes) override { return all_reduce_->allocate(bytes); }
-  Ticket enqueue(DeviceView values, Next next, std::size_t bucket) override {
-    if (next == Next::wait && gate_ != nullptr) std::exchange(gate_, nullptr)->close(device_);
-    return all_reduce_->enqueue(values, next, bucket);
+  DeviceView allocate(std::size_t bytes, Memory memory) override { return all_reduce_->allocate(bytes, memory); }
+  Ticket enqueue(DeviceView values, const Request& request) override {
+    if (request.next == Next::wait && gate_ != nullptr) std::exchange(gate_, nullptr)->close(device_);
+    return all_reduce_->enqueue(values, request);
   }
   void wait(Ticket ticket) override { all_reduce_->wait(ticket); }
   void join(Ticket ticket) override { all_reduce_->join(ticket); }
-  const AllReduceProgress& progress() const override { return all_reduce_->progress(); }
 
  private:
   GatedAllReduce(std::unique_ptr<AllReduce> all_reduce, Device& device)
-      : AllReduce(all_reduce->info()), all_reduce_(std::move(all_reduce)), device_(device) {}
+      : AllReduce(all_reduce->info(), all_reduce->context()), all_reduce_(std::move(all_reduce)), device_(device) {}
 
   std::unique_ptr<AllReduce> all_reduce_;
   Device& device_;

@@ -98,7 +98,7 @@ class Ranks {
 
  private:
   void put_direct(Algorithm algorithm, std::size_t r, std::uint32_t step, std::uint32_t late) const {
-    using enum StreamAlgorithm::Operation;
+    using enum Verb;
     const DirectExchange exchange(r, flags_, ranks_[r].stream);
     const std::uint32_t number = step + 1 - late;
     const std::size_t copy = mistake_ == Mistake::same_copies ? 0 : step % copies_.size();
@@ -114,9 +114,7 @@ class Ranks {
     const std::size_t previous = (r + kRanks - 1) % kRanks, next = (r + 1) % kRanks;
     const auto flags = [&](std::size_t rank) { return ranks_[rank].ring_flags.get(); };
     const PullRing ring(r, kRanks, {flags(previous), flags(r), flags(next)}, kSegment, ranks_[r].stream);
-    const auto plan = [&](std::uint32_t ready) {
-      return ring.plan(kCount, StreamAlgorithm::Operation::all_reduce, ready, step + 1 - late);
-    };
+    const auto plan = [&](std::uint32_t ready) { return ring.plan(kCount, Verb::all_reduce, ready, step + 1 - late); };
     const std::uint32_t ready_of_step = 1 + ring.exchanges(plan(0));
     ring.put(values_[r], values_[previous], kCount, plan(step * ready_of_step - late));
   }

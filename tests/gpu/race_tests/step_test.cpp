@@ -24,8 +24,10 @@ class OneRank final : public AllReduce {
  public:
   OneRank(Device& device, Mistake mistake) : AllReduce({"test", "test"}), device_(device), mistake_(mistake) {}
 
-  DeviceView allocate(std::size_t bytes) override { return memory_.emplace_back(device_.allocate(bytes)).view(); }
-  Ticket enqueue(DeviceView, Next, std::size_t) override {
+  DeviceView allocate(std::size_t bytes, Memory) override {
+    return memory_.emplace_back(device_.allocate(bytes)).view();
+  }
+  Ticket enqueue(DeviceView, const Request&) override {
     computed_.push_back(device_.mark());
     return computed_.size() - 1;
   }
@@ -33,14 +35,12 @@ class OneRank final : public AllReduce {
   void join(Ticket ticket) override {
     if (mistake_ == Mistake::none) device_.await(computed_[ticket]);
   }
-  const AllReduceProgress& progress() const override { return progress_; }
 
  private:
   Device& device_;
   const Mistake mistake_;
   std::vector<Buffer> memory_;
   std::vector<Mark> computed_;
-  AllReduceProgress progress_;
 };
 
 // The first steps are recorded, the others replayed.
