@@ -18,7 +18,7 @@
 #include "src/job/memory_share.h"
 #include "src/job/open_device.h"
 #include "src/job/threads.h"
-#include "src/step/strategy.h"
+#include "src/step/strategies.h"
 
 namespace annulus {
 namespace {

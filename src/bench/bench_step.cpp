@@ -33,9 +33,10 @@
 #include "src/metrics/results.h"
 #include "src/onnx/network_file.h"
 #include "src/scaling/step_profile.h"
+#include "src/step/bucket_plan.h"
 #include "src/step/replicas.h"
+#include "src/step/strategies.h"
 #include "src/step/timeline.h"
-#include "src/step/trainer.h"
 #include "src/step/utilization.h"
 #include "src/train/training_setup.h"
 
@@ -148,13 +149,13 @@ struct Candidate {
             allocate_weights(strategy, *all_reduce)),
         optimizer(device, model.parameters(), rule_of(trained), 1e-4f, 0, kept_by(strategy)),
         ledger(clock_offset),
-        trainer(model, *all_reduce, optimizer, ledger, options.buckets, activity, timeline.step(),
-                {.shards = options.shards,
-                 .rank = static_cast<std::size_t>(world.rank()),
-                 .ranks = static_cast<std::size_t>(world.size()),
-                 .global_batch = global_batch_of(options, world),
-                 .strategy = strategy}),
-        buckets(to_string(trainer.bucket_options())) {
+        step(make_step({model, *all_reduce, optimizer, ledger, activity, timeline.step()}, options.buckets,
+                       {.shards = options.shards,
+                        .rank = static_cast<std::size_t>(world.rank()),
+                        .ranks = static_cast<std::size_t>(world.size()),
+                        .global_batch = global_batch_of(options, world),
+                        .strategy = strategy})),
+        buckets(to_string(resolve(options.buckets, model.parameters()))) {
     model.parameters().initialize(1);
     model.record_to(timeline.step());
     all_reduce->record_to(timeline.all_reduce());
@@ -177,7 +178,7 @@ struct Candidate {
   Optimizer optimizer;
   Ledger ledger;
   Activity activity;
-  Trainer trainer;
+  std::unique_ptr<Step> step;
   std::string buckets;                  // their size
   std::uint64_t after_first_steps = 0;  // checksum
   std::vector<double> seconds;          // of every step
@@ -254,13 +255,13 @@ Batch read_batch(const BenchStepOptions& options, const World& world, const Data
 }
 
 void make_step(Candidate& candidate, const Batch& batch) {
-  candidate.trainer.step(batch, {}, candidate.model.device().mark());
+  candidate.step->run(batch, {}, candidate.model.device().mark());
 }
 
 // Seconds of the last of these steps, on the slowest rank.
 double make_steps(const World& world, Candidate& candidate, const Batch& batch, std::size_t count) {
   for (std::size_t i = 0; i < count; ++i) make_step(candidate, batch);
-  candidate.trainer.finish();
+  candidate.step->finish();
   double seconds = candidate.seconds.back();
   world.maximum(std::span(&seconds, 1));
   return seconds;
@@ -316,7 +317,7 @@ void take_turns(const World& world, Candidates& candidates, const Batch& batch, 
         timeline.begin_step(++step);
         make_step(candidate, batch);
       }
-      candidate.trainer.finish();
+      candidate.step->finish();
     }
   meter.clear();
   for (Candidate& candidate : candidates) {
@@ -462,7 +463,7 @@ void bench_step(const World& world, const BenchStepOptions& given) {
                               trained ? &*trained : nullptr);
 
   const Batch batch = data ? read_batch(options, world, *data) : random_batch(options, world, graph);
-  for (Candidate& candidate : candidates) candidate.trainer.peek_next([&batch] { return &batch; });
+  for (Candidate& candidate : candidates) candidate.step->hooks.peek_next = [&batch] { return &batch; };
   const OnError abandon_all_reduces(
       [&] { std::ranges::for_each(candidates, [](auto& c) { c.all_reduce->abandon(); }); });
   Meter meter(world.root(), Meter::Style::bar);

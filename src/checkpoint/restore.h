@@ -63,7 +63,7 @@ struct Resumption {
 std::optional<Resumption> find_resumption(const World& world, const CheckpointFolder& folder, const RunKind& kind);
 
 // Restores the checkpoint's tensors on every rank, and overwrites gradients. Collective. Throws Error if they do not
-// match the model or the optimizer. `outer_velocity`: see Strategy.
+// match the model or the optimizer. `outer_velocity`: see KeptState.
 void restore(const World& world, const Resumption& resumption, Model& model, Optimizer& optimizer,
              DeviceView outer_velocity);
 

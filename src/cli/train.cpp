@@ -17,7 +17,8 @@
 #include "src/data/dataset.h"
 #include "src/metrics/metrics_files.h"
 #include "src/onnx/network_file.h"
-#include "src/step/strategy.h"
+#include "src/step/local_step.h"
+#include "src/step/strategies.h"
 #include "src/train/interval.h"
 
 namespace annulus {

@@ -15,14 +15,14 @@ MetricsRecord record_of(std::string_view kind, const RunMetrics::Place& place) {
 
 RunMetrics::RunMetrics(const World& world, const World& replicas, const MetricsOptions& options,
                        const std::filesystem::path& out, std::uint64_t step, const SampleUnit& unit,
-                       const Utilization& utilization, Trainer& trainer, Optimizer& optimizer, Ledger& ledger,
+                       const Utilization& utilization, Step& training_step, Optimizer& optimizer, Ledger& ledger,
                        GradientNoise& noise, Activity& activity, MetricsFiles::Warn warn)
     : world_(world),
       replicas_(replicas),
       options_(options),
       unit_(unit),
       utilization_(utilization),
-      trainer_(trainer),
+      step_(training_step),
       optimizer_(optimizer),
       ledger_(ledger),
       noise_(noise),
@@ -34,18 +34,19 @@ RunMetrics::RunMetrics(const World& world, const World& replicas, const MetricsO
 }
 
 void RunMetrics::begin_step(std::uint64_t step) {
-  if (logs({step - 1, step}) && (trainer_.reduces() || world_.size() == 1)) trainer_.measure_parts();
+  if (PartNormProbe* const norms = step_.part_norms(); norms != nullptr && logs({step - 1, step})) norms->request();
 }
 
 void RunMetrics::step(const Place& place, const StepMetrics& found, std::size_t samples, EpochResult& epoch) {
   samples_ += samples;
   if (!logs({place.step - found.steps, place.step})) return;
-  if (!trainer_.strategy().differences()) trainer_.finish();  // else finishing changes the weights
+  if (!step_.weights_apart()) step_.finish();  // else finishing changes the weights
   MetricsRecord record = record_of("train", place);
   record.values[MetricsRecord::loss] = found.loss;
   record.values[MetricsRecord::value_of(epoch.measure)] = found.measure;
   record.values[MetricsRecord::learning_rate] = epoch.rate;
-  const PartNorms parts = trainer_.take_parts();
+  PartNormProbe* const part_norms = step_.part_norms();
+  const PartNorms parts = part_norms == nullptr ? PartNorms{} : part_norms->take();
   const std::optional<double> norm = gradient_norm(epoch);
   record.values[MetricsRecord::gradient_norm] = norm;
   activity_.enter(Activity::Phase::between_steps);
@@ -74,8 +75,8 @@ void RunMetrics::add_times(const StepTimes& times, std::size_t samples, MetricsR
 
 // Runs on every rank although the result is the same: if only rank 0 measured, it would be late for the next step.
 std::optional<double> RunMetrics::gradient_norm(EpochResult& epoch) {
-  const bool own = trainer_.strategy().has_rounds() && !optimizer_.sharded();  // a part's, of this rank
-  if (!epoch.gradient_norms && !own) optimizer_.measure_norm();
+  // With weights apart it would be the norm of a part's gradients, of this rank.
+  if (!epoch.gradient_norms && !step_.weights_apart()) optimizer_.measure_norm();
   const GradientNorms norms = optimizer_.take_norms();
   if (epoch.gradient_norms) *epoch.gradient_norms += norms;
   // It is infinite in a step that loss scaling skips.

@@ -7,7 +7,7 @@
 
 #include "src/metrics/metrics_files.h"
 #include "src/metrics/results.h"
-#include "src/step/trainer.h"
+#include "src/step/step.h"
 #include "src/step/utilization.h"
 
 namespace annulus {
@@ -29,7 +29,7 @@ class RunMetrics {
   // `step`: the run continues after it. All references must outlive this.
   // `replicas`: the ranks of `world` that compute the same stage of a pipeline; all if there is none.
   RunMetrics(const World& world, const World& replicas, const MetricsOptions& options, const std::filesystem::path& out,
-             std::uint64_t step, const SampleUnit& unit, const Utilization& utilization, Trainer& trainer,
+             std::uint64_t step, const SampleUnit& unit, const Utilization& utilization, Step& training_step,
              Optimizer& optimizer, Ledger& ledger, GradientNoise& noise, Activity& activity, MetricsFiles::Warn warn);
 
   // To be called before step number `step`. If it will be logged, it also measures the gradient noise.
@@ -60,7 +60,7 @@ class RunMetrics {
   const MetricsOptions& options_;
   const SampleUnit unit_;
   const Utilization utilization_;
-  Trainer& trainer_;
+  Step& step_;
   Optimizer& optimizer_;
   Ledger& ledger_;
   GradientNoise& noise_;

@@ -112,7 +112,7 @@ class Simulation {
         all_reduce_(lane_, sum),
         buckets_(plan(options)) {}
 
-  // Follows Trainer::step().
+  // Follows SynchronousStep::run().
   SimulatedStep step() {
     found_ = {.input = profile_.input_seconds, .buckets = buckets_.size()};
     const double begun = lane_.now(), communicated = all_reduce_.seconds();

@@ -27,8 +27,8 @@ struct Interference {
   double waiting = 0;
 };
 
-// Simulates a training step in virtual time: in the order of Trainer, with GradientBuckets' own schedule. The slowest
-// rank is simulated, and all-reduces run one after the other. The step is in steady state: the buckets that the
+// Simulates a training step in virtual time: in the order of SynchronousStep, with GradientBuckets' own schedule. The
+// slowest rank is simulated, and all-reduces run one after the other. The step is in steady state: the buckets that the
 // previous step has deferred finish during its forward pass.
 //
 // If the profile has a shared embedding, the tokens are all-reduced before forward, and the rows after backward, before

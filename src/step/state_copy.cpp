@@ -9,9 +9,9 @@ std::span<std::byte> bytes(const Buffer& buffer) {
 
 }  // namespace
 
-StateCopy::StateCopy(Model& model, Optimizer& optimizer, Strategy& strategy)
-    : model_(model), optimizer_(optimizer), strategy_(strategy) {
-  for (const DeviceView original : {model.parameters().weights(), strategy.outer_velocity()})
+StateCopy::StateCopy(Model& model, Optimizer& optimizer, KeptState& kept_state)
+    : model_(model), optimizer_(optimizer), kept_state_(kept_state) {
+  for (const DeviceView original : {model.parameters().weights(), kept_state.outer_velocity()})
     if (original) parts_.push_back({original, allocate_host(original.bytes)});
   for (std::size_t arena = 0; arena < optimizer.states() + (optimizer.average() ? 1 : 0); ++arena)
     kept_.push_back(allocate_host(model.parameters().gradients().bytes));
@@ -27,7 +27,7 @@ void StateCopy::for_each_kept(Visit visit) {
 void StateCopy::take() {
   for (const Part& part : parts_) model_.device().download(part.original, bytes(part.copy));
   for_each_kept([&](DeviceView kept, std::span<std::byte> copy) {
-    model_.device().download(optimizer_.sharded() ? strategy_.gather(kept) : kept, copy);
+    model_.device().download(optimizer_.sharded() ? kept_state_.gather(kept) : kept, copy);
   });
   step_ = optimizer_.step();
 }
@@ -36,7 +36,7 @@ void StateCopy::restore() {
   for (const Part& part : parts_) model_.device().upload(bytes(part.copy), part.original);
   for_each_kept([&](DeviceView kept, std::span<std::byte> copy) {
     optimizer_.write(kept, 0, copy);
-    strategy_.adopt(strategy_.gather(kept), kept);
+    kept_state_.adopt(kept_state_.gather(kept), kept);
   });
   model_.parameters().weights_changed();
   optimizer_.set_step(step_);

@@ -4,8 +4,8 @@
 
 #include "kernels/base/host_memory.h"
 #include "models/model.h"
+#include "src/step/kept_state.h"
 #include "src/step/optimizer.h"
-#include "src/step/strategy.h"
 
 namespace annulus {
 
@@ -15,7 +15,7 @@ namespace annulus {
 class StateCopy {
  public:
   // All must outlive the copy.
-  StateCopy(Model& model, Optimizer& optimizer, Strategy& strategy);
+  StateCopy(Model& model, Optimizer& optimizer, KeptState& kept_state);
 
   // REQUIRES: the parameters are those after a whole number of steps. Collective if ranks keep parts of the states; if
   // it throws, the copy has no defined contents.
@@ -35,7 +35,7 @@ class StateCopy {
 
   Model& model_;
   Optimizer& optimizer_;
-  Strategy& strategy_;
+  KeptState& kept_state_;
   std::vector<Part> parts_;   // the weights, and the state of the outer optimizer
   std::vector<Buffer> kept_;  // the optimizer's states and average, whole arenas
   std::uint64_t step_ = 0;    // the optimizer's

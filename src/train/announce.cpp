@@ -55,7 +55,7 @@ void announce(const TrainingInputs& inputs, const Replica& replica, const RunRec
   fmt::print("  input       {}\n", to_string(inputs.training_plan));
   fmt::print("  parameters  {}, gradients {} in {} bucket{} of up to {}{}\n",
              total_cost(replica.model.graph()).parameters, format_bytes(replica.model.parameters().gradients().bytes),
-             replica.trainer.buckets().size(), replica.trainer.buckets().size() == 1 ? "" : "s", record.result.buckets,
+             replica.step->buckets().size(), replica.step->buckets().size() == 1 ? "" : "s", record.result.buckets,
              replica.plan ? " on rank 0" : "");
   if (!options.freeze.empty())
     fmt::print("  frozen      {} more, with batch norm's statistics\n", replica.model.parameters().count_frozen());
@@ -70,7 +70,8 @@ void announce(const TrainingInputs& inputs, const Replica& replica, const RunRec
        {unused_tasks(world.size()), warning, unused_wire(replica.all_reduce, parse_wire_type(options.wire))})
     if (!text.empty()) fmt::print("  {}     {}\n", mark, text);
   const std::size_t share = inputs.share(inputs.global_batch);
-  const std::size_t parts = step_options(inputs.replicas(), options, inputs.global_batch).parts_of(share);
+  const std::size_t parts =
+      step_options(inputs.replicas(), options, inputs.global_batch).part_plan().of(inputs.global_batch, share).size();
   fmt::print("  step        global batch {} ({} on rank 0{}), the loss is the mean over it\n", inputs.global_batch,
              share, parts > 1 ? fmt::format(", in {} {}", parts, options.shards > 0 ? "shards" : "parts") : "");
   if (options.strategy == "async")

@@ -5,6 +5,8 @@
 #include <algorithm>
 
 #include "src/io/bytes.h"
+#include "src/step/bucket_plan.h"
+#include "src/step/strategies.h"
 #include "src/train/training_setup.h"
 
 namespace annulus {
@@ -43,21 +45,18 @@ Replica::Replica(const TrainingInputs& inputs, AllReduce& all_reduce_, RunRecord
       optimizer(*inputs.device, model.parameters(), update_rule(inputs.options), inputs.schedule.rate(0),
                 inputs.options.ema, kept_by(inputs.options.strategy), update_factors(inputs.options, model.graph())),
       ledger(record.clock_offset),
-      trainer(model, all_reduce, optimizer, ledger, inputs.options.buckets, record.activity, record.timeline.step(),
-              options_of(inputs, link.get())) {
+      step(make_step({model, all_reduce, optimizer, ledger, record.activity, record.timeline.step()},
+                     inputs.options.buckets, options_of(inputs, link.get()))) {
   all_reduce.record_to(record.timeline.all_reduce());
   model.record_to(record.timeline.step());
 }
 
 void Replica::plan_networks(const TrainingInputs& inputs) {
   const std::size_t size = inputs.training->info().size;
-  const StepOptions step = options_of(inputs, link.get());
-  for (const std::size_t images : {std::min(inputs.step_size(), size), size % inputs.step_size()}) {
-    const std::size_t share = inputs.share(images);
-    for (std::size_t number = 0; number < step.parts_of(share); ++number)
-      if (const std::size_t part = step.part(images, share, number).size(); part > 0)
-        model.network(Mode::training, part, step.slot(share, number));
-  }
+  PartPlan parts = options_of(inputs, link.get()).part_plan();
+  for (const std::size_t images : {std::min(inputs.step_size(), size), size % inputs.step_size()})
+    for (const BatchPart& part : parts.of(images, inputs.share(images)))
+      if (part.samples.size() > 0) model.network(Mode::training, part.samples.size(), part.slot);
 }
 
 std::string Replica::summation(const TrainingInputs& inputs) const {
@@ -70,7 +69,7 @@ std::string Replica::summation(const TrainingInputs& inputs) const {
   const std::string rounds =
       inputs.has_rounds() ? fmt::format(", rounds of {}", to_string(inputs.options.sync_every)) : "";
   return fmt::format("{} ranks, {}, buckets of {}{}{}", ranks, all_reduce.info().order,
-                     format_bytes(trainer.bucket_options().bytes), parts, rounds);
+                     format_bytes(resolve(inputs.options.buckets, model.parameters()).bytes), parts, rounds);
 }
 
 }  // namespace annulus

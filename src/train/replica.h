@@ -8,13 +8,13 @@
 #include "models/model.h"
 #include "src/step/ledger.h"
 #include "src/step/optimizer.h"
-#include "src/step/trainer.h"
+#include "src/step/step.h"
 #include "src/train/run_record.h"
 #include "src/train/training_inputs.h"
 
 namespace annulus {
 
-// A rank's replica of the model, or of a stage of it, with its optimizer, ledger and trainer.
+// A rank's replica of the model, or of a stage of it, with its optimizer, ledger and training step.
 struct Replica {
   // All references must outlive the replica.
   Replica(const TrainingInputs& inputs, AllReduce& all_reduce, RunRecord& record);
@@ -25,7 +25,7 @@ struct Replica {
   Model model;
   Optimizer optimizer;
   Ledger ledger;
-  Trainer trainer;
+  const std::unique_ptr<Step> step;
   bool holds_state = true;  // that after a whole number of steps, rather than other weights
 
   // Plans the networks of all batch sizes, so that no step has to plan: the last batch of an epoch is smaller.

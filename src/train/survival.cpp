@@ -32,10 +32,10 @@ Survival::Survival(Membership& membership, World& world, const TrainingInputs& i
       reported_(record.result.losses.size()) {
   const bool rounds = inputs.has_rounds();
   for (int number = 0; number < (rounds ? 2 : 1); ++number)
-    copies_.push_back({StateCopy(replica.model, replica.optimizer, replica.trainer.strategy()), {}});
-  if (!rounds) replica.trainer.before_update([this] { copy(); });
+    copies_.push_back({StateCopy(replica.model, replica.optimizer, replica.step->kept_state()), {}});
+  if (!rounds) replica.step->hooks.before_update = [this] { copy(); };
   note_dispensable();
-  if (inputs.options.strategy == "async") replica.trainer.after_interruption([this] { return regroup(); });
+  if (inputs.options.strategy == "async") replica.step->hooks.regroup = [this] { return regroup(); };
   copy();
 }
 
@@ -46,7 +46,7 @@ std::uint64_t Survival::Copy::step() const {
 void Survival::copy() {
   const double begun = now_seconds();
   if (inputs_.has_rounds()) {
-    replica_.trainer.finish();
+    replica_.step->finish();
     record_.activity.enter(Activity::Phase::between_steps);
   }
   newest_ = (newest_ + 1) % copies_.size();
@@ -87,7 +87,7 @@ bool Survival::recover() {
   const TraceSpan span(record_.timeline.run(), "recovery");
   while (true) try {
       if (!agreed_ || world_.interrupted()) {
-        const bool whole = replica_.holds_state && replica_.trainer.between_steps();
+        const bool whole = replica_.holds_state && replica_.step->between_steps();
         if (!agree(whole ? world_.round() : Membership::kNoRound, false)) return false;
       }
       rebuild();
@@ -136,10 +136,10 @@ void Survival::note_dispensable() {
 }
 
 void Survival::rebuild() {
-  replica_.holds_state = replica_.holds_state && replica_.trainer.between_steps() && !inputs_.has_rounds();
+  replica_.holds_state = replica_.holds_state && replica_.step->between_steps() && !inputs_.has_rounds();
   if (regrouped_) copy();  // all owners are left, and have their part of the state
   note_dispensable();
-  replica_.trainer.continue_with(step_options(world_, inputs_.options, inputs_.global_batch));
+  replica_.step->continue_with(step_options(world_, inputs_.options, inputs_.global_batch));
   replica_.ledger.discard();
   go_back();
   check_replicas(world_, replica_.model, replica_.optimizer, "after ranks were lost");

@@ -19,7 +19,7 @@ namespace annulus {
 // back to the last step after which all of them have the state, in the copy or still in the parameters, and compute
 // from there on what the lost ranks would have computed. With --shards, the results are the same bits.
 //
-// With rounds (see Strategy) the parameters cannot be used, because a rank changes them during the round, and a part of
+// With rounds (RoundStep) the parameters cannot be used, because a rank changes them during the round, and a part of
 // the optimizer's state may be lost with a rank. Copies are made between rounds, by all ranks together; since a loss
 // may interrupt that, each has two. But the loss of an async rank that does not serve leaves the state whole: the
 // others complete the round without it, and repeat nothing.

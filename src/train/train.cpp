@@ -25,6 +25,7 @@
 #include "src/job/consistency.h"
 #include "src/job/signals.h"
 #include "src/onnx/network_file.h"
+#include "src/step/bucket_plan.h"
 #include "src/step/pipeline_schedule.h"
 #include "src/step/replicas.h"
 #include "src/train/announce.h"
@@ -127,7 +128,7 @@ void fill_in(const TrainingInputs& inputs, const Replica& replica, RunResult& re
   result.schedule = inputs.schedule.description();
   result.device = inputs.device->info().description;
   result.all_reduce = replica.all_reduce.info().description;
-  result.buckets = to_string(replica.trainer.bucket_options());
+  result.buckets = to_string(resolve(inputs.options.buckets, replica.model.parameters()));
   if (!replica.plan) return;
   result.pipeline = PipelineResult{.cuts = replica.plan->cuts,
                                    .milliseconds = {},
@@ -304,7 +305,7 @@ int train_in(World& world, const TrainOptions& options, Watchdog& watchdog, Memb
   if (resumption) {
     activity.enter(Phase::resuming);
     restore(inputs.replicas(), *resumption, replica.model, replica.optimizer,
-            replica.trainer.strategy().outer_velocity());
+            replica.step->kept_state().outer_velocity());
     check_replicas(inputs.replicas(), replica.model, replica.optimizer, "after resuming");
     report_resumption(inputs, *resumption, record);
   } else if (options.resume) {

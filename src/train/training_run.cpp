@@ -43,10 +43,10 @@ TrainingRun::TrainingRun(const TrainingInputs& inputs, Replica& replica, RunReco
       })),
       loader_(*inputs.training, inputs.training_plan, inputs.batches_from(state.cursor)),
       metrics_(world_, inputs_.replicas(), options_.metrics, options_.out, state.step, record.result.unit,
-               record.result.utilization, replica.trainer, replica.optimizer, replica.ledger, record.noise,
+               record.result.utilization, *replica.step, replica.optimizer, replica.ledger, record.noise,
                record.activity, [&record](const std::string& line) { record.progress.line(line); }) {
-  replica.trainer.peek_next([this] { return loader_.peek(); });
-  replica.trainer.before_part([this](std::size_t number) { inject_before(state_.step + 1 + number); });
+  replica.step->hooks.peek_next = [this] { return loader_.peek(); };
+  replica.step->hooks.before_part = [this](std::size_t number) { inject_before(state_.step + 1 + number); };
   if (!inputs.has_timed_rounds()) return;
   pace_.emplace(options_.sync_every.count, inputs.workers());
   for (int round = 0; round < 2; ++round) loader_.plan(pace_->plan());  // the loader is one ahead
@@ -128,10 +128,10 @@ bool TrainingRun::run_step(EpochResult& epoch) {
   const Mark begun = inputs_.device->mark();
   record_.activity.enter(Activity::Phase::input);
   const StepPlan plan = loader_.next_plan();
-  note_recovery();  // before begin_round(): within a round, ranks have no other exchange
+  note_recovery();  // before expect(): within a round, ranks have no other exchange
   epoch.rate = inputs_.schedule.rate(middle(plan, inputs_.training->info().size), state_.rate_reductions);
   replica_.optimizer.set_rate(epoch.rate);
-  if (inputs_.has_rounds()) replica_.trainer.begin_round(plan);
+  replica_.step->expect(plan);
   record_.activity.begin_step(state_.step + 1);
   inject_before(state_.step + 1);
   record_.activity.enter(Activity::Phase::input);
@@ -140,7 +140,7 @@ bool TrainingRun::run_step(EpochResult& epoch) {
   metrics_.begin_step(state_.step + 1);
   StepMetrics metrics;
   try {
-    metrics = replica_.trainer.step(batch, control_flags(batch), begun);
+    metrics = replica_.step->run(batch, control_flags(batch), begun);
   } catch (const Error& error) {
     fail("step {} (epoch {}): {}", state_.step + 1, epoch.epoch, error.what());
   }
@@ -176,7 +176,7 @@ void TrainingRun::inject_before(std::uint64_t step) {
 void TrainingRun::plan_round(const Batch& batch) {
   record_.activity.enter(Activity::Phase::between_steps);
   const double updates = static_cast<double>(batch.size()) / static_cast<double>(inputs_.unit());
-  pace_->add(world_.gather(updates), world_.gather(replica_.trainer.own_seconds()));
+  pace_->add(world_.gather(updates), world_.gather(replica_.step->own_seconds()));
   loader_.plan(pace_->plan());
 }
 
@@ -240,7 +240,7 @@ bool TrainingRun::judge() {
 }
 
 bool TrainingRun::evaluate() {
-  replica_.trainer.finish();
+  replica_.step->finish();
   const TraceSpan span(record_.timeline.run(), "evaluation");
   const double begun = now_seconds();
   const auto found = evaluate_average();
@@ -264,12 +264,12 @@ bool TrainingRun::evaluate() {
 std::optional<Evaluation> TrainingRun::evaluate_average() {
   const auto evaluate_weights = [&] { return evaluate(inputs_.evaluated, options_.evaluation_steps); };
   if (!replica_.optimizer.average()) return evaluate_weights();
-  Strategy& strategy = replica_.trainer.strategy();
-  const DeviceView average = strategy.gather(replica_.optimizer.average());
+  KeptState& kept_state = replica_.step->kept_state();
+  const DeviceView average = kept_state.gather(replica_.optimizer.average());
   replica_.holds_state = false;
-  strategy.swap_weights(replica_.model.parameters(), average);
+  kept_state.swap_weights(replica_.model.parameters(), average);
   const auto found = evaluate_weights();
-  strategy.swap_weights(replica_.model.parameters(), average);
+  kept_state.swap_weights(replica_.model.parameters(), average);
   replica_.holds_state = true;
   return found;
 }
@@ -303,7 +303,7 @@ bool TrainingRun::test() {
 }
 
 void TrainingRun::checkpoint() {
-  replica_.trainer.finish();
+  replica_.step->finish();
   const TraceSpan span(record_.timeline.run(), "checkpoint");
   const double begun = now_seconds();
   await_checkpoint();
@@ -336,17 +336,17 @@ void TrainingRun::checkpoint() {
 // Returns a copy of the state on rank 0, which is written while training continues. Collective.
 Checkpoint TrainingRun::copy_state() {
   const bool root = world_.root();
-  Strategy& strategy = replica_.trainer.strategy();
+  KeptState& kept_state = replica_.step->kept_state();
   Checkpoint copy;
   if (root) copy = {checkpoint_header(), snapshot(replica_.model)};
   const auto copy_kept = [&](DeviceView state, const auto& add) {
-    const DeviceView gathered = strategy.gather(state);
+    const DeviceView gathered = kept_state.gather(state);
     if (root) add(copy, replica_.model, gathered);
-    strategy.adopt(gathered, state);
+    kept_state.adopt(gathered, state);
   };
   for (std::size_t i = 0; i < replica_.optimizer.states(); ++i) copy_kept(replica_.optimizer.state(i), add_state);
   if (replica_.optimizer.average()) copy_kept(replica_.optimizer.average(), set_average);
-  if (const DeviceView velocity = strategy.outer_velocity(); velocity && root)
+  if (const DeviceView velocity = kept_state.outer_velocity(); velocity && root)
     set_outer_velocity(copy, replica_.model, velocity);
   return copy;
 }
@@ -385,7 +385,7 @@ CheckpointHeader TrainingRun::checkpoint_header() {
 }
 
 void TrainingRun::close_epoch(EpochResult& epoch) {
-  replica_.trainer.finish();
+  replica_.step->finish();
   record_.activity.enter(Activity::Phase::between_steps);
   epoch.accounts += replica_.ledger.close(world_, inputs_.replicas());
   record_.result.accounts += epoch.accounts;

@@ -9,7 +9,7 @@
 #include "src/data/input_plan.h"
 #include "src/data/samples.h"
 #include "src/step/optimizer.h"
-#include "src/step/trainer.h"
+#include "src/step/step_options.h"
 #include "src/train/train_options.h"
 
 namespace annulus {

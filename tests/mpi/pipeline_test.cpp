@@ -7,7 +7,7 @@
 #include "models/zoo.h"
 #include "src/checkpoint/gather_stages.h"
 #include "src/checkpoint/restore.h"
-#include "src/step/trainer.h"
+#include "src/step/strategies.h"
 #include "src/train/pipeline.h"
 #include "tests/mpi/image_batch.h"
 
@@ -37,13 +37,13 @@ struct Rank {
         model(
             *device, graph, Mode::training, 2, {}, [] {}, {}, stage),
         all_reduce(make_all_reduce("auto", replicas, *device)),
-        trainer(model, *all_reduce, optimizer, ledger, {4096, 0}, activity, nullptr, options) {
+        trainer(make_step({model, *all_reduce, optimizer, ledger, activity}, {4096, 0}, options)) {
     model.parameters().initialize(3);
   }
 
   StepMetrics step(std::size_t number, std::size_t global_batch, const ControlFlags& flags = {}) {
     const StepPlan step{0, {number * global_batch, (number + 1) * global_batch}, false};
-    return trainer.step(test::image_batch(step, step.share(replicas.rank(), replicas.size()), kPixels, kTask.classes),
+    return trainer->run(test::image_batch(step, step.share(replicas.rank(), replicas.size()), kPixels, kTask.classes),
                         flags, device->mark());
   }
 
@@ -56,7 +56,7 @@ struct Rank {
   Ledger ledger{0};
   std::unique_ptr<AllReduce> all_reduce;
   Activity activity;
-  Trainer trainer;
+  std::unique_ptr<Step> trainer;
 };
 
 struct Array {
@@ -147,8 +147,8 @@ TEST_CASE("a pipeline trains to the same bits as ranks with the whole network") 
     const auto all = static_cast<float>(ranks);
     CHECK(found.control_flags == ControlFlags{.stop = 1, .checkpoint = all, .skipped = all});
   }
-  piped.trainer.finish();
-  whole.trainer.finish();
+  piped.trainer->finish();
+  whole.trainer->finish();
   const ArraySource found = gather_stages(grid.stages, piped.arrays());
   if (grid.stages.root()) CHECK(all(found) == all(whole.arrays()));
   const GradientNorms norms = piped.optimizer.take_norms(), expected_norms = whole.optimizer.take_norms();

@@ -5,7 +5,7 @@
 
 #include "models/zoo.h"
 #include "src/step/embedding_exchange.h"
-#include "src/step/trainer.h"
+#include "src/step/strategies.h"
 #include "tests/gpu/ops/gpu.h"
 #include "tests/mpi/shares.h"
 #include "tests/mpi/text_batch.h"
@@ -36,12 +36,12 @@ struct Training {
         all_reduce(make_all_reduce(algorithm, world, *device)),
         model(*device, make_model("gpt-tiny", token_task(kShape)), Mode::training, 2, allocate_in(*all_reduce)),
         optimizer(*device, model.parameters(), Sgd{.momentum = 0.9f}, 0.1f),
-        trainer(model, *all_reduce, optimizer, ledger, {1000}, activity, nullptr, {.global_batch = global_batch}) {
+        trainer(make_step({model, *all_reduce, optimizer, ledger, activity}, {1000}, {.global_batch = global_batch})) {
     model.parameters().initialize(3);
   }
 
   double step(const StepPlan& plan, const Range& range) {
-    return trainer.step(test::text_batch(plan, range, kShape), {}, device->mark()).loss;
+    return trainer->run(test::text_batch(plan, range, kShape), {}, device->mark()).loss;
   }
 
   std::vector<float> weights() { return test::floats_of(*device, model.parameters().weights()); }
@@ -52,7 +52,7 @@ struct Training {
   Optimizer optimizer;
   Ledger ledger{0};
   Activity activity;
-  Trainer trainer;
+  std::unique_ptr<Step> trainer;
 };
 
 }  // namespace
@@ -133,8 +133,8 @@ TEST_CASE("ranks with GPUs that share an embedding between its uses train as one
     CHECK(together.step(plan, plan.share(world.rank(), world.size())) ==
           Approx(expected).epsilon(test::tolerance(precision)));
   }
-  together.trainer.finish();
-  alone.trainer.finish();
+  together.trainer->finish();
+  alone.trainer->finish();
   const std::vector<float> weights = together.weights(), expected = alone.weights();
   test::check_same_on_every_rank(world, weights);
   CHECK(test::distance(weights, expected) <= test::tolerance(precision) * test::distance(start, expected));

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "models/zoo.h"
-#include "src/step/trainer.h"
+#include "src/step/strategies.h"
 #include "tests/gpu/emulator_tests/emulation_test.h"
 #include "tests/mpi/image_batch.h"
 
@@ -52,14 +52,15 @@ void train(Mistake mistake) {
   Optimizer optimizer(*device, model.parameters(), Sgd{.momentum = 0.9f}, 0.05f, 0.9);
   Ledger ledger(0);
   Activity activity;
-  Trainer trainer(model, all_reduce, optimizer, ledger, {.bytes = std::size_t{64} << 10}, activity);
+  const auto trainer =
+      make_step({model, all_reduce, optimizer, ledger, activity}, {.bytes = std::size_t{64} << 10}, {});
   model.parameters().initialize(7);
   optimizer.begin_average();
   for (std::size_t step = 0; step < kSteps; ++step) {
     const StepPlan plan{0, {step * kBatch, (step + 1) * kBatch}, false};
-    trainer.step(test::image_batch(plan, plan.positions, kSide * kSide * 3, kClasses), {}, device->mark());
+    trainer->run(test::image_batch(plan, plan.positions, kSide * kSide * 3, kClasses), {}, device->mark());
   }
-  trainer.finish();
+  trainer->finish();
 }
 
 Ending ending_of_training(Mistake mistake) {

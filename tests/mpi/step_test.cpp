@@ -1,4 +1,4 @@
-#include "src/step/trainer.h"
+#include "src/step/strategies.h"
 
 #include <xxhash.h>
 
@@ -106,14 +106,14 @@ struct Replica {
       : model(*device, graph, Mode::training, 2),
         optimizer(*device, model.parameters(), rule, kRate, kDecay),
         all_reduce(make_all_reduce(algorithm, world, *device, wire)),
-        trainer(model, *all_reduce, optimizer, ledger, buckets, activity, nullptr, options) {
+        trainer(make_step({model, *all_reduce, optimizer, ledger, activity}, buckets, options)) {
     model.parameters().initialize(3);
     optimizer.begin_average();
   }
 
   StepMetrics step(const World& world, const StepPlan& step, const ControlFlags& flags = {}, std::size_t unit = 1) {
-    trainer.begin_round(step);
-    return trainer.step(samples(step, step.share(world.rank(), world.size(), 0, unit)), flags, device->mark());
+    trainer->expect(step);
+    return trainer->run(samples(step, step.share(world.rank(), world.size(), 0, unit)), flags, device->mark());
   }
 
   std::unique_ptr<Device> device = make_device("cpu", 1);
@@ -122,7 +122,7 @@ struct Replica {
   Ledger ledger{0};
   std::unique_ptr<AllReduce> all_reduce;
   Activity activity;
-  Trainer trainer;
+  std::unique_ptr<Step> trainer;
 };
 
 // The same training without the trainer: the whole global batch in one piece.
@@ -228,7 +228,7 @@ TEST_CASE("ranks with uneven and empty shares train as one process does") {
     CHECK(found.loss == Approx(expected.loss / size).epsilon(1e-5));
     CHECK(found.measure == Approx(expected.measure / size).epsilon(1e-5));
   }
-  replica.trainer.finish();
+  replica.trainer->finish();
 
   check_same_training(world, replica, alone, start);
   CHECK(replica.ledger.close(world).mean().steps == 5);
@@ -247,18 +247,18 @@ TEST_CASE("with shards, ranks make exactly the same steps as one rank") {
     Optimizer optimizer(*device, model.parameters(), kRule, kRate);
     Ledger ledger(0);
     Activity activity;
-    Trainer trainer(model, *all_reduce, optimizer, ledger, buckets, activity, nullptr,
-                    {.shards = shards,
-                     .rank = static_cast<std::size_t>(ranks.rank()),
-                     .ranks = static_cast<std::size_t>(ranks.size())});
+    const auto trainer = make_step({model, *all_reduce, optimizer, ledger, activity}, buckets,
+                                   {.shards = shards,
+                                    .rank = static_cast<std::size_t>(ranks.rank()),
+                                    .ranks = static_cast<std::size_t>(ranks.size())});
     std::vector<float> found;
     for (const std::size_t global_batch : {2 * shards + 1, shards - 2, std::size_t{1}, 3 * shards}) {
       const StepPlan what = plan(found.size(), global_batch);
       Batch batch = samples(what, what.share(ranks.rank(), ranks.size(), shards));
       batch.keys.resize(batch.size());
-      found.push_back(static_cast<float>(trainer.step(batch, {}, device->mark()).loss));
+      found.push_back(static_cast<float>(trainer->run(batch, {}, device->mark()).loss));
     }
-    trainer.finish();
+    trainer->finish();
     for (const DeviceView view : {model.parameters().weights(), optimizer.state(0)})
       std::ranges::copy(copied(view), std::back_inserter(found));
     return found;
@@ -286,7 +286,7 @@ TEST_CASE("ranks that share an embedding between its uses train as one process d
     CAPTURE(step);
     const StepPlan what = plan(step, global_batches[step]);
     const Batch own = test::text_batch(what, what.share(world.rank(), world.size()), kShape);
-    const StepMetrics found = replica.trainer.step(own, {}, replica.device->mark());
+    const StepMetrics found = replica.trainer->run(own, {}, replica.device->mark());
 
     const Batch all = test::text_batch(what, what.positions, kShape);
     Network& network = alone.model.network(Mode::training, all.size());
@@ -302,7 +302,7 @@ TEST_CASE("ranks that share an embedding between its uses train as one process d
     alone.optimizer.update({0, alone.model.parameters().weights().bytes / sizeof(float)});
     CHECK(found.loss == Approx(network.loss().loss / static_cast<double>(all.size())).epsilon(1e-5));
   }
-  replica.trainer.finish();
+  replica.trainer->finish();
   check_same_training(world, replica, alone, start);
 }
 
@@ -320,7 +320,7 @@ TEST_CASE("a network that shares its embedding trains to the same bits with defe
   const StepOptions options{.parts = parts, .global_batch = 5 * n};
   Replica plain(world, "ring", {kBucketBytes}, options, graph);
   Replica deferred(world, "ring", {kBucketBytes, share}, options, graph);
-  const GradientBuckets& buckets = deferred.trainer.buckets();
+  const GradientBuckets& buckets = deferred.trainer->buckets();
   // The table has 75 KiB, after the first bucket, which has the metrics.
   CHECK(buckets.deferred().begin == (frozen ? 1 : 6));
   CHECK(buckets.deferred().size() > 2);
@@ -330,15 +330,15 @@ TEST_CASE("a network that shares its embedding trains to the same bits with defe
     CAPTURE(step);
     const StepPlan what = plan(step, global_batches[step]);
     const Batch own = test::text_batch(what, what.share(world.rank(), world.size()), kShape);
-    const StepMetrics expected = plain.trainer.step(own, {}, plain.device->mark());
-    CHECK(deferred.trainer.step(own, {}, deferred.device->mark()).loss == expected.loss);
+    const StepMetrics expected = plain.trainer->run(own, {}, plain.device->mark());
+    CHECK(deferred.trainer->run(own, {}, deferred.device->mark()).loss == expected.loss);
     if (step == 3) {  // as before an evaluation
-      plain.trainer.finish();
-      deferred.trainer.finish();
+      plain.trainer->finish();
+      deferred.trainer->finish();
     }
   }
-  plain.trainer.finish();
-  deferred.trainer.finish();
+  plain.trainer->finish();
+  deferred.trainer->finish();
   const auto bits = [](Replica& replica) {
     return std::pair(hash(replica.model.parameters().weights()), hash(replica.optimizer.state(0)));
   };
@@ -360,13 +360,13 @@ TEST_CASE("waiting for any bucket counts as waiting while another rank still com
   Ledger ledger(0);
   SlowAfterFirstBucket all_reduce(make_all_reduce("shm", world, *device), slow ? kSeconds : 0);
   Activity activity;
-  Trainer trainer(model, all_reduce, optimizer, ledger, {1000, 0}, activity, nullptr, {});
+  const auto trainer = make_step({model, all_reduce, optimizer, ledger, activity}, {1000, 0}, {});
   const auto n = static_cast<std::size_t>(world.size());
   for (std::size_t step = 0; step < kSteps; ++step) {
     const StepPlan what = plan(step, n);
-    trainer.step(samples(what, what.share(world.rank(), world.size())), {}, device->mark());
+    trainer->run(samples(what, what.share(world.rank(), world.size())), {}, device->mark());
   }
-  trainer.finish();
+  trainer->finish();
   const StepTimes first = ledger.close(world).ranks.front();
   CHECK(first.seconds[StepTimes::waiting_for_slower_ranks] > 0.5 * kSteps * kSeconds);
 }
@@ -410,12 +410,12 @@ TEST_CASE("the norms of the parts' gradients are those of gradients computed apa
   Alone alone;
   const StepPlan what = plan(0, global_batch);
   replica.step(world, what);
-  CHECK(replica.trainer.take_parts().parts == 0);  // not requested
-  replica.trainer.measure_parts();
+  CHECK(replica.trainer->part_norms()->take().parts == 0);  // not requested
+  replica.trainer->part_norms()->request();
   replica.model.parameters().initialize(3);
   replica.step(world, what);
-  replica.trainer.finish();
-  const PartNorms mine = replica.trainer.take_parts();
+  replica.trainer->finish();
+  const PartNorms mine = replica.trainer->part_norms()->take();
   std::array<double, 2> found{mine.squares, mine.parts}, expected{};
   world.sum(found);
   for (int rank = 0; rank < world.size(); ++rank) {
@@ -451,7 +451,7 @@ TEST_CASE("with synchronized batch norm, ranks train as one process does, statis
     const StepPlan what = plan(step, (step + 1) * n + n / 2);  // uneven shares
     replica.step(world, what);
     alone.step(what);
-    replica.trainer.finish();
+    replica.trainer->finish();
     const auto together = copied(replica.model.parameters().weights()),
                single = copied(alone.model.parameters().weights());
     const auto velocity = copied(replica.optimizer.state(0)), expected = copied(alone.optimizer.state(0));
@@ -475,13 +475,13 @@ struct Gatherable {
             *device, graph, Mode::training, 2, allocate_in(*all_reduce), [] {},
             allocate_weights(options.strategy, *all_reduce)),
         optimizer(*device, model.parameters(), rule, kRate, kDecay, kept_by(options.strategy)),
-        trainer(model, *all_reduce, optimizer, ledger, buckets, activity, nullptr, options) {
+        trainer(make_step({model, *all_reduce, optimizer, ledger, activity}, buckets, options)) {
     model.parameters().initialize(3);
     optimizer.begin_average();
   }
   StepMetrics step(const World& world, const StepPlan& step, std::size_t unit = 1) {
-    trainer.begin_round(step);
-    return trainer.step(samples(step, step.share(world.rank(), world.size(), 0, unit)), {.evaluate = 1},
+    trainer->expect(step);
+    return trainer->run(samples(step, step.share(world.rank(), world.size(), 0, unit)), {.evaluate = 1},
                         device->mark());
   }
   std::uint64_t weights() const { return hash(model.parameters().weights()); }
@@ -492,7 +492,7 @@ struct Gatherable {
   Optimizer optimizer;
   Ledger ledger{0};
   Activity activity;
-  Trainer trainer;
+  std::unique_ptr<Step> trainer;
 };
 
 }  // namespace
@@ -512,8 +512,8 @@ TEST_CASE("sharded training has the bits of synchronous training and a share of 
   const Graph graph = algorithm == "ring" ? with_shared_norms() : with_norms();
   Gatherable whole(world, algorithm, rule, {640, deferred}, {.clip_norm = clip_norm}, graph, wire),
       sharded(world, algorithm, rule, {640, deferred}, {.clip_norm = clip_norm, .strategy = "sharded"}, graph, wire);
-  REQUIRE(whole.trainer.buckets().size() > 2);
-  REQUIRE((sharded.trainer.buckets().deferred().size() > 0) == (deferred > 0));
+  REQUIRE(whole.trainer->buckets().size() > 2);
+  REQUIRE((sharded.trainer->buckets().deferred().size() > 0) == (deferred > 0));
   for (std::size_t step = 0; step < 4; ++step) {
     CAPTURE(algorithm, to_string(wire), rule.index(), clip_norm, step);
     const StepPlan what = plan(step, step == 2 && n > 1 ? n - 1 : 2 * n);  // once the last rank's share is empty
@@ -521,7 +521,7 @@ TEST_CASE("sharded training has the bits of synchronous training and a share of 
     CHECK(found.loss == expected.loss);
     CHECK(found.control_flags == expected.control_flags);
     if (step == 1) continue;  // the next step's forward completes it
-    for (Gatherable* run : {&whole, &sharded}) run->trainer.finish();
+    for (Gatherable* run : {&whole, &sharded}) run->trainer->finish();
     CHECK(sharded.weights() == whole.weights());
     check_same_on_all_ranks(world, sharded.model.parameters().weights());
   }
@@ -533,7 +533,7 @@ TEST_CASE("sharded training has the bits of synchronous training and a share of 
   CHECK((expected.largest > clip_norm));
 
   Optimizer& own = sharded.optimizer;
-  Strategy& strategy = sharded.trainer.strategy();
+  KeptState& strategy = sharded.trainer->kept_state();
   const auto check_kept = [&](DeviceView kept, DeviceView all) {
     const auto bytes = world.gather(std::uint64_t{kept.bytes});
     CHECK(std::accumulate(bytes.begin(), bytes.end(), std::uint64_t{0}) == all.bytes);
@@ -570,10 +570,10 @@ TEST_CASE("sharded training has the bits of synchronous training if an embedding
     CAPTURE(step);
     const StepPlan what = plan(step, step == 2 ? 1 : 5 * n);
     const Batch own = test::text_batch(what, what.share(world.rank(), world.size()), kShape);
-    const StepMetrics expected = whole.trainer.step(own, {}, whole.device->mark());
-    CHECK(sharded.trainer.step(own, {}, sharded.device->mark()).loss == expected.loss);
+    const StepMetrics expected = whole.trainer->run(own, {}, whole.device->mark());
+    CHECK(sharded.trainer->run(own, {}, sharded.device->mark()).loss == expected.loss);
   }
-  for (Gatherable* run : {&whole, &sharded}) run->trainer.finish();
+  for (Gatherable* run : {&whole, &sharded}) run->trainer->finish();
   CHECK(sharded.weights() == whole.weights());
 }
 
@@ -591,7 +591,7 @@ TEST_CASE("a rank keeps 1/N of the optimizer's state") {
   const auto whole = static_cast<double>(optimizer.state(0).bytes);
   Ledger ledger{0};
   Activity activity;
-  const Trainer trainer(model, *all_reduce, optimizer, ledger, {}, activity, nullptr, {.strategy = "sharded"});
+  const auto trainer = make_step({model, *all_reduce, optimizer, ledger, activity}, {}, {.strategy = "sharded"});
   for (std::size_t state = 0; state < 2; ++state)
     CHECK(static_cast<double>(optimizer.state(state).bytes) == Approx(whole / static_cast<double>(n)).epsilon(0.01));
 }
@@ -622,7 +622,7 @@ TEST_CASE("a non-finite loss stops every rank before any parameter changes") {
   Replica replica(world, "ring", {GENERATE(1 << 20, 1000, 64), GENERATE(0.0, 0.5)});
   const auto n = static_cast<std::size_t>(world.size());
   replica.step(world, plan(0, n));
-  replica.trainer.finish();
+  replica.trainer->finish();
   const Parameters& parameters = replica.model.parameters();
   if (world.rank() == world.size() - 1) {  // only this rank detects it by itself
     const auto& all = parameters.all();
@@ -642,7 +642,7 @@ TEST_CASE("an update that diverges on one rank ends the next step on all, though
   const std::string algorithm = strategy == "sharded" && n > 1 ? "ring" : "auto";
   Replica replica(world, algorithm, {64}, {.global_batch = n, .strategy = strategy}, with_norms());
   replica.step(world, plan(0, n));
-  replica.trainer.finish();
+  replica.trainer->finish();
   const Parameters& parameters = replica.model.parameters();
   const auto mean = std::ranges::find(parameters.all(), Role::statistic, &Parameter::role);  // not used in training
   if (world.rank() + 1 == world.size() || strategy == "sharded")  // then all ranks may have the same weights
@@ -701,7 +701,7 @@ TEST_CASE("rounds of one update are synchronous steps if the optimizer has no mo
     CHECK(found.loss == Approx(expected.loss).epsilon(1e-5));
     CHECK(found.measure == Approx(expected.measure).epsilon(1e-5));
     CHECK(found.steps == 1);
-    local.trainer.finish();
+    local.trainer->finish();
   }
   const auto weights = copied(local.model.parameters().weights());
   CHECK(farthest(weights, copied(synchronous.model.parameters().weights())) < 1e-5);
@@ -726,7 +726,7 @@ TEST_CASE("a round moves the common weights by the ranks' weighted differences")
     const StepPlan round{0, {begin, begin + size}, false};
     begin += size;
     const StepMetrics found = replica.step(world, round, {.evaluate = 1}, kOwnBatch);
-    replica.trainer.finish();
+    replica.trainer->finish();
     CHECK(found.control_flags.evaluate == static_cast<float>(n));
     CHECK(found.steps == (size + kOwnBatch * n - 1) / (kOwnBatch * n));
     CHECK(replica.optimizer.step() == (steps += found.steps));
@@ -767,16 +767,16 @@ TEST_CASE("a round moves the common weights by the ranks' weighted differences")
     }
     const DeviceView state = kept(replica.optimizer);
     const auto before = copied(state);
-    const DeviceView gathered = replica.trainer.strategy().gather(state);
+    const DeviceView gathered = replica.trainer->kept_state().gather(state);
     CHECK(farthest(copied(gathered), {mean.begin(), mean.end()}) < 1e-5);
     CHECK(copied(state) == before);
     check_same_on_all_ranks(world, gathered);
-    replica.trainer.strategy().adopt(gathered, state);
+    replica.trainer->kept_state().adopt(gathered, state);
     CHECK(copied(state) == copied(gathered));
   };
   check_mean([](const Optimizer& optimizer) { return optimizer.state(0); });
   check_mean([](const Optimizer& optimizer) { return optimizer.average(); });
-  CHECK(static_cast<bool>(replica.trainer.strategy().outer_velocity()) == (outer == "nesterov"));
+  CHECK(static_cast<bool>(replica.trainer->kept_state().outer_velocity()) == (outer == "nesterov"));
 }
 
 TEST_CASE("a loss that is not finite is found at the end of a round, on all ranks") {
@@ -840,8 +840,8 @@ Batch samples_of_round(const World& world, const StepPlan& round, int ranks) {
 }
 
 StepMetrics make_round(Gatherable& replica, const World& world, const StepPlan& round, int ranks) {
-  replica.trainer.begin_round(round);
-  return replica.trainer.step(samples_of_round(world, round, ranks), {}, replica.device->mark());
+  replica.trainer->expect(round);
+  return replica.trainer->run(samples_of_round(world, round, ranks), {}, replica.device->mark());
 }
 
 }  // namespace
@@ -870,7 +870,7 @@ TEST_CASE("asynchronous steps without staleness have the bits of synchronous one
     CHECK(async.optimizer.step() == synchronous.optimizer.step());
     CHECK(copied(async.model.parameters().weights()) == copied(synchronous.model.parameters().weights()));
     const auto check_kept = [&](DeviceView kept, DeviceView all) {
-      const auto gathered = copied(async.trainer.strategy().gather(kept)), expected = copied(all);
+      const auto gathered = copied(async.trainer->kept_state().gather(kept)), expected = copied(all);
       CHECK(std::equal(gathered.begin() + Parameters::kSteering, gathered.end(),
                        expected.begin() + Parameters::kSteering, expected.end()));
     };
@@ -888,10 +888,10 @@ TEST_CASE("ranks are at most `staleness` steps apart, and have the same weights 
   CAPTURE(world.one_node());
   constexpr std::size_t kBatch = 3, kStaleness = 2, kSteps = 12;
   Gatherable replica(world, "auto", kRule, {}, async_steps(world, kBatch, kBatch * n, kStaleness));
-  replica.trainer.before_part([&](std::size_t number) {
+  replica.trainer->hooks.before_part = [&](std::size_t number) {
     if (number % 3 == static_cast<std::size_t>(world.rank()) % 3)
       std::this_thread::sleep_for(std::chrono::milliseconds(3));
-  });
+  };
   const StepPlan first{0, {0, kBatch * n * kSteps}, false, {}, kBatch * n};
   make_round(replica, world, first, world.size());
   check_same_on_all_ranks(world, replica.model.parameters().weights());
@@ -913,7 +913,7 @@ TEST_CASE("ranks are at most `staleness` steps apart, and have the same weights 
   CHECK(later.size() <= steps + kStaleness);
   CHECK(std::accumulate(later.begin(), later.end(), std::size_t{0}) == parts);
   for (const DeviceView kept : {replica.optimizer.state(0), replica.optimizer.average()})
-    check_same_on_all_ranks(world, replica.trainer.strategy().gather(kept));
+    check_same_on_all_ranks(world, replica.trainer->kept_state().gather(kept));
 }
 
 TEST_CASE("a rank updates its part of the weights while it waits for its own samples") {
@@ -923,15 +923,15 @@ TEST_CASE("a rank updates its part of the weights while it waits for its own sam
   CAPTURE(world.one_node());
   constexpr std::size_t kBatch = 3;
   Gatherable replica(world, "auto", kRule, {}, async_steps(world, kBatch, kBatch * n, 0));
-  replica.trainer.before_part([&](std::size_t number) {
+  replica.trainer->hooks.before_part = [&](std::size_t number) {
     if (number == 3) world.barrier();
-  });
+  };
   std::vector<std::size_t> units(n, 6);
   units[0] = 1;  // due in the last step
   const StepPlan round{0, {0, kBatch * (6 * (n - 1) + 1)}, false, units};
-  replica.trainer.begin_round(round);
+  replica.trainer->expect(round);
   if (world.root()) world.barrier();  // the others have been given the weights after 2 steps
-  replica.trainer.step(samples(round, round.share(world.rank(), world.size(), 0, kBatch)), {}, replica.device->mark());
+  replica.trainer->run(samples(round, round.share(world.rank(), world.size(), 0, kBatch)), {}, replica.device->mark());
   check_same_on_all_ranks(world, replica.model.parameters().weights());
 }
 
@@ -953,7 +953,7 @@ TEST_CASE("ranks that only serve update weights for the others") {
 
   CHECK(copied(async.model.parameters().weights()) == copied(synchronous.model.parameters().weights()));
   const auto kept = world.gather(std::uint64_t{async.optimizer.state(0).bytes});
-  const auto state = copied(async.trainer.strategy().gather(async.optimizer.state(0))),
+  const auto state = copied(async.trainer->kept_state().gather(async.optimizer.state(0))),
              expected = copied(synchronous.optimizer.state(0));
   CHECK(std::equal(state.begin() + Parameters::kSteering, state.end(), expected.begin() + Parameters::kSteering));
   CHECK(std::accumulate(kept.begin(), kept.end(), std::uint64_t{0}) == synchronous.optimizer.state(0).bytes);

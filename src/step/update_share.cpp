@@ -1,24 +1,35 @@
+#include "src/step/update_share.h"
+
 #include <utility>
+#include <vector>
 
 #include "kernels/base/error.h"
-#include "src/step/strategy.h"
 
 namespace annulus {
 namespace {
 
-// Each rank updates its chunk of every bucket, that which it receives in a reduce-scatter. The weights are in the
-// all-reduce's memory, so they are gathered in place; if ranks have them in common, they only wait for each other.
-class Sharded final : public Strategy {
+class Whole final : public UpdateShare {
  public:
-  Sharded(Model& model, AllReduce& all_reduce, Optimizer& optimizer)
-      : parameters_(model.parameters()),
-        device_(model.device()),
-        all_reduce_(all_reduce),
-        optimizer_(optimizer),
-        common_(all_reduce.info().common) {}
+  explicit Whole(Optimizer& optimizer) : UpdateShare(false, false), optimizer_(optimizer) {}
 
-  bool scatters() const override { return true; }
-  bool has_common_weights() const override { return common_; }
+  void plan(const GradientBuckets& buckets, const SumOverRanks& /*sum*/) override { buckets_ = &buckets; }
+  void update(std::size_t bucket) override { optimizer_.update(buckets_->range(bucket)); }
+
+ private:
+  Optimizer& optimizer_;
+  const GradientBuckets* buckets_ = nullptr;
+};
+
+// The chunk of every bucket that this rank receives in a reduce-scatter. The weights are in the all-reduce's memory, so
+// they are gathered in place; if ranks have them in common, they only wait for each other.
+class Scattered final : public UpdateShare {
+ public:
+  explicit Scattered(const StepTools& tools)
+      : UpdateShare(true, tools.all_reduce.info().common),
+        parameters_(tools.model.parameters()),
+        device_(tools.model.device()),
+        all_reduce_(tools.all_reduce),
+        optimizer_(tools.optimizer) {}
 
   void plan(const GradientBuckets& buckets, const SumOverRanks& sum) override {
     buckets_ = &buckets;
@@ -33,10 +44,10 @@ class Sharded final : public Strategy {
     updated_ = true;
   }
 
-  // Of common weights, all buckets that were updated since the last time are gathered together.
+  // Gathers all buckets of common weights together that were updated since the last time.
   void send_weights(std::size_t bucket) override {
-    if (common_ && std::exchange(updated_, false)) meeting_ = meet();
-    gathered_[bucket] = common_ ? meeting_ : gather(parameters_.weights(), bucket);
+    if (common() && std::exchange(updated_, false)) meeting_ = meet();
+    gathered_[bucket] = common() ? meeting_ : gather(parameters_.weights(), bucket);
   }
   void await_weights(std::size_t bucket) override {
     all_reduce_.join(gathered_[bucket]);
@@ -44,7 +55,7 @@ class Sharded final : public Strategy {
   }
 
   void swap_weights(Parameters& parameters, DeviceView other) override {
-    if (!common_) return Strategy::swap_weights(parameters, other);
+    if (!common()) return UpdateShare::swap_weights(parameters, other);
     all_reduce_.join(meet());  // nobody reads them any more
     for (std::size_t bucket = 0; bucket < buckets_->size(); ++bucket)
       device_.swap(slice_of(parameters.weights(), chunk(bucket)), slice_of(other, chunk(bucket)));
@@ -82,7 +93,6 @@ class Sharded final : public Strategy {
   Device& device_;
   AllReduce& all_reduce_;
   Optimizer& optimizer_;
-  const bool common_;     // whether the weights are the same array on all ranks
   bool updated_ = false;  // some bucket was, since the last meeting
   AllReduce::Ticket meeting_ = 0;
   const GradientBuckets* buckets_ = nullptr;
@@ -91,14 +101,14 @@ class Sharded final : public Strategy {
 
 }  // namespace
 
-std::unique_ptr<Strategy> make_sharded_strategy(Model& model, AllReduce& all_reduce, Optimizer& optimizer) {
-  const AllReduceInfo& info = all_reduce.info();
-  if (!info.halves)
+std::unique_ptr<UpdateShare> make_update_share(const std::string& strategy, const StepTools& tools) {
+  if (strategy != "sharded") return std::make_unique<Whole>(tools.optimizer);
+  if (const AllReduceInfo& info = tools.all_reduce.info(); !info.halves)
     fail(
         "--strategy sharded needs an all-reduce of reduce-scatter and all-gather, such as {}, and this one is {}: "
         "use --strategy synchronous",
-        model.device().info().shares_host_memory ? "ring" : "ring, direct or nccl", info.description);
-  return std::make_unique<Sharded>(model, all_reduce, optimizer);
+        tools.model.device().info().shares_host_memory ? "ring" : "ring, direct or nccl", info.description);
+  return std::make_unique<Scattered>(tools);
 }
 
 }  // namespace annulus

@@ -1,0 +1,47 @@
+#include "src/step/bucket_plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "src/io/bytes.h"
+
+namespace annulus {
+
+std::string to_string(const BucketOptions& buckets) {
+  return format_bytes(buckets.bytes) +
+         (buckets.deferred > 0 ? fmt::format(", {:.0f} % deferred", 100 * buckets.deferred) : "");
+}
+
+BucketOptions resolve(BucketOptions options, const Parameters& parameters) {
+  if (options.bytes == 0) options.bytes = default_bucket_bytes(parameters.gradients().bytes);
+  return options;
+}
+
+std::vector<Range> plan_buckets(const Parameters& parameters, const BucketOptions& options, std::size_t slots,
+                                bool apart) {
+  const std::size_t begin = apart ? slots / sizeof(float) : 0;
+  std::vector<std::size_t> ends;
+  for (const Parameter& p : parameters.updated())
+    if (const std::size_t end = (p.offset + p.bytes) / sizeof(float); end > begin) ends.push_back(end - begin);
+  std::vector<Range> buckets = cut_buckets(ends, std::max(resolve(options, parameters).bytes, slots));
+  for (Range& bucket : buckets) bucket = {begin + bucket.begin, begin + bucket.end};
+  if (apart) buckets.insert(buckets.begin(), {0, begin});
+  return buckets;
+}
+
+GradientBuckets cut_gradients(Model& model, AllReduce& all_reduce, const BucketOptions& options, std::size_t slots,
+                              const Range& table, bool scatters) {
+  std::vector<Range> plan = plan_buckets(model.parameters(), options, slots, false);
+  const Range deferred = deferred_buckets(plan, table.end, options.deferred);
+  Network::Stops stops;
+  for (std::size_t bucket = 0; bucket < plan.size(); ++bucket) {
+    if (scatters || (deferred.begin <= bucket && bucket < deferred.end)) stops.forward.push_back(plan[bucket].end);
+    stops.backward.push_back(plan[bucket].end);
+  }
+  model.stop_at(stops);
+  return {model.device(), model.parameters().gradients(), std::move(plan), all_reduce, deferred, scatters};
+}
+
+}  // namespace annulus

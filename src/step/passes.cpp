@@ -1,0 +1,43 @@
+#include "src/step/passes.h"
+
+namespace annulus {
+
+std::span<const std::uint8_t> samples_of(const Batch& batch, const BatchPart& part) {
+  const std::size_t bytes = batch.size() == 0 ? 0 : batch.images.size() / batch.size();
+  return std::span(batch.images).subspan(part.samples.begin * bytes, part.samples.size() * bytes);
+}
+
+void Passes::load(const Batch& batch, const BatchPart& part) {
+  if (part.samples.size() == 0) return;
+  network(part).load(samples_of(batch, part), batch.labels_of(part.samples),
+                     std::span(batch.keys).subspan(part.samples.begin, part.samples.size()));
+}
+
+void Passes::forward(const BatchPart& part, const Network::Needed& needed) {
+  if (part.samples.size() == 0) return needed(0);
+  activity_.enter(Activity::Phase::forward);
+  network(part).forward([&](std::size_t parameters) {
+    tick_();
+    needed(parameters);
+  });
+}
+
+void Passes::backward(const BatchPart& part, std::size_t samples, const Network::Ready& ready) {
+  activity_.enter(Activity::Phase::backward);
+  if (part.samples.size() == 0) {
+    model_.device().zero(written());
+    return ready(model_.parameters().gradients().bytes / sizeof(float));
+  }
+  network(part).backward(1.0f / static_cast<float>(samples), [&](std::size_t gradients) {
+    tick_();
+    ready(gradients);
+  });
+}
+
+DeviceView Passes::written() const {
+  const DeviceView gradients = model_.parameters().gradients();
+  const std::size_t flags = model_.parameters().steering().bytes;
+  return gradients.slice(flags, gradients.bytes - flags);
+}
+
+}  // namespace annulus

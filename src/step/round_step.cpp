@@ -1,0 +1,135 @@
+#include "src/step/round_step.h"
+
+#include <utility>
+
+#include "kernels/base/error.h"
+#include "src/step/tied_embedding.h"
+
+namespace annulus {
+namespace {
+
+std::unique_ptr<GradientExchange> make_round_exchange(const StepTools& tools, const StepOptions& options,
+                                                      Passes& passes) {
+  Model& model = tools.model;
+  if (!model.embedding_gradient()) return std::make_unique<GradientExchange>(passes);
+  return std::make_unique<TiedEmbedding>(tools, passes, options.global_batch * model.graph().tokens().length);
+}
+
+// Returns the weight of some samples in the mean over a step.
+float weight_of(std::size_t samples, const Batch& batch) {
+  return static_cast<float>(samples) / static_cast<float>(batch.step.global_batch());
+}
+
+}  // namespace
+
+RoundStep::RoundStep(const StepTools& tools, GradientBuckets buckets, DeviceView exchanged, const StepOptions& options)
+    : Step(tools, std::move(buckets), true),
+      exchanged_(exchanged),
+      options_(options),
+      slots_(tools.model),
+      parts_(options.part_plan()),
+      passes_(tools.model, tools.activity, [&activity = tools.activity] { activity.tick(); }),
+      exchange_(make_round_exchange(tools, options, passes_)),
+      metrics_(device_.allocate(slots_.metrics(exchanged).bytes)) {}
+
+void RoundStep::expect(const StepPlan& /*next*/) {
+  steps_before_ = tools_.optimizer.step();  // now, because another thread may make updates from here on
+}
+
+void RoundStep::continue_with(const StepOptions& options) {
+  options_ = options;
+  parts_ = options.part_plan();
+  updating_ = false;
+  clock_.discard();
+}
+
+StepMetrics RoundStep::run(const Batch& batch, const ControlFlags& flags, const Mark& begun) {
+  clock_.begin(device_.timed(begun));  // a long round has more marks than are kept
+  const StepMetrics metrics = [&] {
+    const LaneSpan span = clock_.span_of_step("step");
+    return take(batch, flags);
+  }();
+  clock_.end(metrics.steps);
+  clock_.settle_last();  // a GPU may have nothing to do for a moment
+  return metrics;
+}
+
+StepMetrics RoundStep::take(const Batch& batch, const ControlFlags& flags) {
+  const std::span<const BatchPart> parts = parts_.of(batch.step.global_batch(), batch.size());
+  load_first(batch, passes_, parts.front());
+  clock_.loaded(device_.timed(device_.mark()));
+  compute(batch, parts);
+  tools_.optimizer.set_step(steps_before_ + steps_of(batch));
+  send_metrics(flags);
+  clock_.end_parts();
+  clock_.computed();
+  prefetch(parts_);
+  wait_for_metrics(batch, flags);
+  StepMetrics metrics = slots_.read(exchanged_);
+  metrics.steps = steps_of(batch);
+  metrics.expect_finite(tools_.optimizer.step() == 0);
+  updating_ = true;
+  update(weight_of(batch.size(), batch));
+  updating_ = false;
+  return metrics;
+}
+
+// Computes this rank's share of a round, each part with the weights that are there for it.
+void RoundStep::compute(const Batch& batch, std::span<const BatchPart> parts) {
+  device_.zero(metrics_.view());
+  for (const BatchPart& part : parts) {
+    if (part.samples.size() == 0) break;
+    if (part.number > 0) {
+      hooks.before_part(part.number);
+      passes_.load(batch, part);
+    }
+    compute(batch, part);
+    clock_.end_part();  // a GPU always has work, but no more than that of a part
+  }
+  end_round();
+}
+
+void RoundStep::compute(const Batch& batch, const BatchPart& part) {
+  const std::size_t samples = mean_over(part);
+  begin_part(part.number);
+  passes_.forward(part, [](std::size_t) {});
+  exchange_->backward(batch, part, samples, [](std::size_t) {});
+  device_.add_scaled(slots_.metrics(parameters().gradients()), weight_of(samples, batch), metrics_.view());
+  end_part(part.number);
+}
+
+// Sends a round's metrics. Their bucket may hold gradients, too, which nobody reads.
+void RoundStep::send_metrics(ControlFlags flags) {
+  device_.zero(exchanged_.slice(0, buckets_.range(0).end * sizeof(float)));
+  device_.copy(metrics_.view(), slots_.metrics(exchanged_));
+  flags.diverged = tools_.optimizer.diverged() ? 1.0f : 0.0f;
+  slots_.write(exchanged_, flags);
+  buckets_.begin_step();
+  buckets_.ready(buckets_.range(0).end);
+}
+
+// If ranks were lost in a round that all others have completed, these send their metrics again.
+void RoundStep::wait_for_metrics(const Batch& batch, const ControlFlags& flags) {
+  double share = 1;  // of the round's samples, by the ranks that are left
+  while (true) try {
+      return clock_.wait_for(buckets_, 0, 0);
+    } catch (const Error&) {
+      if (!hooks.regroup()) throw;
+      const double before = share;
+      share = weight_of(batch.size(), batch);
+      options_.round.world->sum({&share, 1});
+      if (share > 0) device_.scale(metrics_.view(), static_cast<float>(before / share), metrics_.view());
+      send_metrics(flags);
+    }
+}
+
+// A round counts as the number of full steps that its samples would take.
+std::size_t RoundStep::steps_of(const Batch& batch) const {
+  return (batch.step.global_batch() + options_.global_batch - 1) / options_.global_batch;
+}
+
+void RoundStep::finish() {
+  clock_.finish(clock_.time([&] { meet(); }));
+}
+
+}  // namespace annulus

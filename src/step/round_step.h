@@ -1,0 +1,63 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "src/step/gradient_exchange.h"
+#include "src/step/passes.h"
+#include "src/step/step.h"
+
+namespace annulus {
+
+// A round, which counts as the number of steps of the global batch that its samples would make: every rank computes its
+// share part by part, and updates weights of its own, or those that all ranks share, with each part. Ranks meet at the
+// end, where the metrics are all-reduced.
+class RoundStep : public Step, public KeptState {
+ public:
+  // `exchanged`: the arena whose buckets are all-reduced after a round; the first one holds the metrics.
+  RoundStep(const StepTools& tools, GradientBuckets buckets, DeviceView exchanged, const StepOptions& options);
+
+  void expect(const StepPlan& next) override;
+  StepMetrics run(const Batch& batch, const ControlFlags& flags, const Mark& begun) override;
+  void finish() override;
+  void continue_with(const StepOptions& options) override;
+  bool between_steps() const override { return !updating_; }
+  KeptState& kept_state() override { return *this; }
+
+ protected:
+  // Before a part's forward pass.
+  virtual void begin_part(std::size_t /*number*/) {}
+  // Returns the number of samples of whose mean a part's gradients are a share.
+  virtual std::size_t mean_over(const BatchPart& part) const { return part.samples.size(); }
+  // After its backward pass.
+  virtual void end_part(std::size_t number) = 0;
+  virtual void end_round() {}
+  // After the metrics were read. `weight`: this rank's share of the round's samples.
+  virtual void update(float /*weight*/) {}
+  // Gives all ranks the same weights. Collective.
+  virtual void meet() {}
+
+  Parameters& parameters() const { return tools_.model.parameters(); }
+  const StepOptions& options() const { return options_; }
+  const DeviceView exchanged_;
+
+ private:
+  StepMetrics take(const Batch& batch, const ControlFlags& flags);
+  void compute(const Batch& batch, std::span<const BatchPart> parts);
+  void compute(const Batch& batch, const BatchPart& part);
+  void send_metrics(ControlFlags flags);
+  void wait_for_metrics(const Batch& batch, const ControlFlags& flags);
+  std::size_t steps_of(const Batch& batch) const;
+
+  StepOptions options_;
+  MetricsSlots slots_;
+  PartPlan parts_;
+  Passes passes_;
+  const std::unique_ptr<GradientExchange> exchange_;
+  Buffer metrics_;  // means over the round so far, each part's with its weight
+  std::uint64_t steps_before_ = 0;
+  bool updating_ = false;  // some parameters are those of the next round
+};
+
+}  // namespace annulus

@@ -1,0 +1,91 @@
+#pragma once
+
+#include <cstddef>
+#include <functional>
+
+#include "collectives/gradient_buckets.h"
+#include "src/data/loader.h"
+#include "src/step/gradient_noise.h"
+#include "src/step/kept_state.h"
+#include "src/step/step_clock.h"
+#include "src/step/step_metrics.h"
+#include "src/step/step_options.h"
+#include "src/step/step_tools.h"
+
+namespace annulus {
+
+class Passes;
+
+// A data-parallel training step, or what counts as several: every rank computes its share of a batch, and then all
+// ranks have the same weights, or will have after finish().
+class Step {
+ public:
+  // What a step calls on its way; by default nothing.
+  struct Hooks {
+    // Returns the next step's batch, or null if it is not ready: a step begins to copy it to the device before it waits
+    // for all-reduces.
+    std::function<const Batch*()> peek_next = [] { return nullptr; };
+    // Called in steps in which a rank requested it (ControlFlags::copy), when all ranks have completed the previous
+    // step and this one has not changed any parameter yet.
+    std::function<void()> before_update = [] {};
+    // Called before the second and each further part of a share whose parts have updates of their own.
+    std::function<void(std::size_t number)> before_part = [](std::size_t) {};
+    // Called if the exchange of the metrics was interrupted. Returns whether all ranks that are left have computed
+    // their shares, and the all-reduce continues with these.
+    std::function<bool()> regroup = [] { return false; };
+  };
+  Hooks hooks;
+
+  virtual ~Step() = default;
+  Step(const Step&) = delete;
+
+  // To be called as soon as the next batch is planned, even if this rank still waits for its samples: it may have to
+  // work for other ranks.
+  virtual void expect(const StepPlan& /*next*/) {}
+
+  // Runs a step. `batch`: this rank's share, possibly empty. `flags` are summed over the ranks together with the
+  // gradients; the caller acts on them. Throws Error on every rank if the loss is not finite, before any parameter has
+  // changed, or if an earlier update of any rank made a parameter that is not: a NaN need not reach the loss.
+  // `begun`: when the step began on the device's lane.
+  //
+  // On a GPU a synchronous step may still be running when this returns: the loss is known early in backward, and the
+  // rest of the step has been queued on the lane. Its times are booked during the next step.
+  virtual StepMetrics run(const Batch& batch, const ControlFlags& flags, const Mark& begun) = 0;
+
+  // Completes the last step. run() returns while the all-reduces of deferred buckets (see GradientBuckets) are still
+  // running and their parameters not yet updated, or while weights are being gathered; normally the next step completes
+  // them. This function does so, and waits for the device; call it before reading the parameters or closing the ledger.
+  // Collective.
+  virtual void finish() = 0;
+
+  // Continues after a step was left by an exception because ranks were lost. The optimizer's state and the weights are
+  // set afterwards. REQUIRES: the all-reduce continues, too.
+  virtual void continue_with(const StepOptions& options) = 0;
+
+  // Whether the parameters are those after a whole number of steps, also if a step was left by an exception.
+  virtual bool between_steps() const = 0;
+  // Whether ranks have weights of their own until finish().
+  virtual bool weights_apart() const { return false; }
+  // Takes the norms of this rank's gradients, for the gradient-noise scale; null if they cannot be taken.
+  virtual PartNormProbe* part_norms() { return nullptr; }
+  virtual KeptState& kept_state() = 0;
+
+  const GradientBuckets& buckets() const { return buckets_; }
+  // Returns how long this rank took for its own part of the last step: until it had nothing left but to wait for other
+  // ranks. REQUIRES: the step's times have been booked.
+  double own_seconds() const { return clock_.own_seconds(); }
+
+ protected:
+  // `meets`: see StepClock.
+  Step(const StepTools& tools, GradientBuckets buckets, bool meets);
+
+  void load_first(const Batch& batch, Passes& passes, const BatchPart& first);
+  void prefetch(PartPlan& parts);
+
+  const StepTools tools_;
+  Device& device_;
+  StepClock clock_;
+  GradientBuckets buckets_;
+};
+
+}  // namespace annulus

@@ -1,0 +1,134 @@
+#include "src/step/synchronous_step.h"
+
+#include "src/step/bucket_plan.h"
+#include "src/step/tied_embedding.h"
+
+namespace annulus {
+namespace {
+
+GradientBuckets cut_for_step(const StepTools& tools, const BucketOptions& buckets, const StepOptions& options) {
+  return cut_gradients(tools.model, tools.all_reduce, buckets, MetricsSlots(tools.model).bytes(),
+                       tied_table(tools.model), options.strategy == "sharded");
+}
+
+}  // namespace
+
+SynchronousStep::SynchronousStep(const StepTools& tools, const BucketOptions& buckets, const StepOptions& options)
+    : Step(tools, cut_for_step(tools, buckets, options), options.pipeline == nullptr || options.ranks > 1),
+      bucket_options_(buckets),
+      table_(tied_table(tools.model)),
+      slots_(tools.model),
+      parts_(options.part_plan()),
+      passes_(tools.model, tools.activity, make_tick(tools.activity, options.pipeline)),
+      exchange_(make_exchange(tools_, options, passes_, clock_)),
+      stack_(device_, tools.all_reduce, gradients(), passes_.written()),
+      measures_parts_(table_.size() == 0 || options.shards > 0),
+      part_norms_(tools.optimizer),
+      share_(make_update_share(options.strategy, tools_)),
+      updater_(tools_, buckets_, *share_, *exchange_, clock_, table_, options.clip_norm) {
+  plan(options);
+  tools.model.sum_over_ranks([this](DeviceView values) {
+    const AllReduce::Ticket ticket =
+        tools_.all_reduce.enqueue(values, {.next = AllReduce::Next::wait, .bucket = AllReduce::kWithinPass});
+    clock_.add(StepClock::Kind::interruption, clock_.wait_within_pass([&] { tools_.all_reduce.join(ticket); }));
+  });
+}
+
+void SynchronousStep::plan(const StepOptions& options) {
+  if (options.shards > 0)
+    stack_.plan_shards(tree_order(options.rank, options.ranks, options.shards));
+  else
+    stack_.plan_parts(options.parts);
+  updater_.plan(bucket_options_.deferred);
+}
+
+void SynchronousStep::continue_with(const StepOptions& options) {
+  parts_ = options.part_plan();
+  buckets_ = cut_for_step(tools_, bucket_options_, options);
+  plan(options);
+  clock_.discard();
+}
+
+StepMetrics SynchronousStep::run(const Batch& batch, const ControlFlags& flags, const Mark& begun) {
+  clock_.begin(begun);
+  const StepMetrics metrics = [&] {
+    const LaneSpan span = clock_.span_of_step("step");
+    return take(batch, flags);
+  }();
+  clock_.end(metrics.steps);
+  if (device_.info().shares_host_memory) clock_.settle_last();  // the step is complete
+  return metrics;
+}
+
+StepMetrics SynchronousStep::take(const Batch& batch, const ControlFlags& flags) {
+  const std::span<const BatchPart> parts = parts_.of(batch.step.global_batch(), batch.size());
+  load_first(batch, passes_, parts.front());
+  clock_.loaded(device_.mark());
+  compute(batch, parts, flags);
+  clock_.computed();
+  prefetch(parts_);
+  const StepMetrics found = metrics();
+  if (found.control_flags.copy > 0) hooks.before_update();
+  updater_.update();
+  return found;
+}
+
+// Computes the gradients of this rank's share, whose first part is already loaded, and sends them bucket by bucket as
+// they become final.
+void SynchronousStep::compute(const Batch& batch, std::span<const BatchPart> parts, const ControlFlags& flags) {
+  part_norms_.begin_step(batch.step.global_batch());
+  stack_.begin(parts.size());
+  exchange_->begin(batch, parts.back());
+  for (const PipelinePass pass : parts_.schedule()) {
+    const BatchPart& part = parts[pass.part];
+    if (pass.kind == PipelinePass::Kind::forward) {
+      if (part.number > 0) passes_.load(batch, part);
+      passes_.forward(part, [this](std::size_t parameters) { updater_.finish_from(parameters); });
+      continue;
+    }
+    if (part.last) begin_sending(flags);
+    backward(batch, part);
+    part_norms_.end_part(part.samples.size());
+  }
+  exchange_->end(batch, parts.back());
+  buckets_.send_deferred();
+}
+
+void SynchronousStep::begin_sending(ControlFlags flags) {
+  flags.diverged = tools_.optimizer.diverged() ? 1.0f : 0.0f;
+  slots_.write(gradients(), flags);
+  stack_.begin_last();
+  buckets_.begin_step();
+}
+
+void SynchronousStep::backward(const Batch& batch, const BatchPart& part) {
+  const std::size_t samples = batch.step.global_batch();
+  if (part.last) return exchange_->backward(batch, part, samples, [this](std::size_t count) { send(count); });
+  exchange_->backward(batch, part, samples, [this](std::size_t count) { part_norms_.ready(count); });
+  stack_.push();
+}
+
+// The first `count` gradients of the last part are final.
+void SynchronousStep::send(std::size_t count) {
+  part_norms_.ready(count);
+  stack_.add(count);
+  buckets_.ready(count);
+}
+
+// Waits for the first bucket, and reads the step's metrics from it.
+StepMetrics SynchronousStep::metrics() {
+  clock_.wait_for(buckets_, 0, buckets_.size() - 1);
+  clock_.settle_last();
+  StepMetrics found = slots_.read(gradients());
+  auto sums = found.sums();
+  exchange_->sum(sums);
+  found = StepMetrics::of(sums);
+  found.expect_finite(tools_.optimizer.step() == 0);
+  return found;
+}
+
+void SynchronousStep::finish() {
+  clock_.finish(clock_.time([&] { updater_.finish_from(0); }));
+}
+
+}  // namespace annulus

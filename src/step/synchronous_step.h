@@ -1,0 +1,51 @@
+#pragma once
+
+#include <memory>
+
+#include "src/step/gradient_exchange.h"
+#include "src/step/gradient_stack.h"
+#include "src/step/passes.h"
+#include "src/step/step.h"
+#include "src/step/updater.h"
+
+namespace annulus {
+
+// The step of the README's picture: forward, backward that sends each bucket as soon as its gradients are final, and an
+// update of each bucket as soon as it has been all-reduced. The share is computed part by part; the gradients of the
+// last part are sent, with the sum of the earlier parts'.
+class SynchronousStep final : public Step {
+ public:
+  SynchronousStep(const StepTools& tools, const BucketOptions& buckets, const StepOptions& options);
+
+  StepMetrics run(const Batch& batch, const ControlFlags& flags, const Mark& begun) override;
+  void finish() override;
+  void continue_with(const StepOptions& options) override;
+  bool between_steps() const override { return updater_.between_steps(); }
+  PartNormProbe* part_norms() override { return measures_parts_ ? &part_norms_ : nullptr; }
+  KeptState& kept_state() override { return *share_; }
+
+ private:
+  void plan(const StepOptions& options);
+  StepMetrics take(const Batch& batch, const ControlFlags& flags);
+  void compute(const Batch& batch, std::span<const BatchPart> parts, const ControlFlags& flags);
+  void begin_sending(ControlFlags flags);
+  void backward(const Batch& batch, const BatchPart& part);
+  void send(std::size_t gradients);
+  StepMetrics metrics();
+
+  DeviceView gradients() const { return tools_.model.parameters().gradients(); }
+
+  const BucketOptions bucket_options_;
+  const Range table_;
+  MetricsSlots slots_;
+  PartPlan parts_;
+  Passes passes_;
+  const std::unique_ptr<GradientExchange> exchange_;
+  GradientStack stack_;
+  const bool measures_parts_;  // the rows of a shared embedding's gradient would be missing
+  PartNormProbe part_norms_;
+  const std::unique_ptr<UpdateShare> share_;
+  Updater updater_;
+};
+
+}  // namespace annulus

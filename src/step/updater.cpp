@@ -1,0 +1,143 @@
+#include "src/step/updater.h"
+
+#include "kernels/base/error.h"
+
+namespace annulus {
+
+Updater::Updater(const StepTools& tools, GradientBuckets& buckets, UpdateShare& share, GradientExchange& exchange,
+                 StepClock& clock, const Range& table, float clip_norm)
+    : tools_(tools),
+      device_(tools.model.device()),
+      buckets_(buckets),
+      share_(share),
+      exchange_(exchange),
+      clock_(clock),
+      table_(table) {
+  add_preparations(clip_norm);
+}
+
+void Updater::add_preparations(float clip_norm) {
+  if (device_.loss_scaling() != nullptr) preparations_.push_back({"--precision fp16", [this] { judge(); }});
+  if (clip_norm > 0) preparations_.push_back({"--clip-norm", [this, clip_norm] { tools_.optimizer.clip(clip_norm); }});
+  if (share_.scatters() && tools_.optimizer.needs_whole_parameters())
+    preparations_.push_back(
+        {"--optimizer lars and --strategy sharded", [this] { tools_.optimizer.measure_parameters(); }});
+}
+
+void Updater::plan(double deferred) {
+  if (deferred > 0 && !preparations_.empty())
+    fail("--defer cannot be used with {}, which needs all gradients before the first update",
+         preparations_.front().option);
+  share_.plan(buckets_, [this](DeviceView values) { sum_norms(values); });
+  held_back_.clear();
+  for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket) {
+    const Range range = buckets_.range(bucket);
+    const bool holds_table = range.begin < table_.end && table_.begin < range.end;
+    held_back_.push_back(!preparations_.empty() || share_.common() || holds_table);
+  }
+  pending_ = {};
+  updating_ = false;
+}
+
+void Updater::update() {
+  updating_ = true;
+  tools_.optimizer.begin_step();
+  for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket) {
+    if (buckets_.is_deferred(bucket)) continue;
+    if (bucket > 0) wait_for(bucket);
+    if (!held_back_[bucket]) update(bucket);
+  }
+  exchange_.complete();
+  prepare();
+  update_held_back();
+  pending_ = buckets_.deferred();
+  if (share_.scatters()) send_weights();
+  updating_ = false;
+}
+
+void Updater::prepare() {
+  if (preparations_.empty()) return;
+  clock_.activity().enter(Activity::Phase::optimizer);
+  clock_.add(StepClock::Kind::optimizer, clock_.time([&] {
+    for (const Preparation& preparation : preparations_) preparation.prepare();
+  }));
+}
+
+// A single gradient that overflows, in any bucket, forbids all updates. (If they are reduce-scattered, a rank has its
+// chunks of their sums, and parts of those of other ranks.)
+void Updater::judge() {
+  LossScaling& scaling = *device_.loss_scaling();
+  scaling.judge(tools_.model.parameters().gradients());
+  if (tools_.optimizer.sharded()) scaling.agree([this](DeviceView ranks) { sum_norms(ranks); });
+  exchange_.agree(scaling);
+}
+
+void Updater::update_held_back() {
+  for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket)
+    if (!buckets_.is_deferred(bucket) && held_back_[bucket]) update(bucket);
+  if (LossScaling* const scaling = device_.loss_scaling()) scaling->conclude();
+}
+
+// An update that needs nothing but its bucket's gradients runs beside the rest of backward, and the lane waits for it.
+// Nothing that is then still on the lane reads its weights: a bucket is sent when the backward passes of all its layers
+// are done, and a layer's weights are read in its own passes only.
+void Updater::update(std::size_t bucket) {
+  clock_.activity().enter(Activity::Phase::optimizer, bucket);
+  const Mark begun = device_.mark();
+  const LaneSpan span = clock_.span_from(begun, "update of bucket", static_cast<std::int64_t>(bucket + 1));
+  if (held_back_[bucket])
+    share_.update(bucket);
+  else
+    device_.run_beside([&] {
+      buckets_.join_beside(bucket);
+      share_.update(bucket);
+    });
+  clock_.add(StepClock::Kind::optimizer, {begun, device_.mark()});
+}
+
+void Updater::finish_from(std::size_t parameters) {
+  const auto needed = [&] { return pending_.size() > 0 && buckets_.range(pending_.end - 1).end > parameters; };
+  if (!needed()) return;
+  clock_.add(StepClock::Kind::interruption, clock_.time([&] {
+    while (needed()) finish(--pending_.end);
+    clock_.activity().enter(Activity::Phase::forward);
+  }));
+}
+
+void Updater::finish(std::size_t bucket) {
+  if (buckets_.is_deferred(bucket)) {
+    wait_for(bucket);
+    update(bucket);
+    share_.send_weights(bucket);
+  }
+  if (share_.scatters()) await_weights(bucket);
+}
+
+// Sends the updated weights in the order in which the next forward needs them, and waits for an embedding that is also
+// the head, which it needs first. The others are pending.
+void Updater::send_weights() {
+  std::size_t first = 0;
+  for (; first < buckets_.size() && buckets_.range(first).begin < table_.end; ++first) share_.send_weights(first);
+  for (std::size_t bucket = buckets_.size(); bucket-- > first;)
+    if (!buckets_.is_deferred(bucket)) share_.send_weights(bucket);
+  for (std::size_t bucket = 0; bucket < first; ++bucket) await_weights(bucket);
+  pending_ = {first, buckets_.size()};
+}
+
+void Updater::await_weights(std::size_t bucket) {
+  const LaneSpan span = clock_.span("wait for weights of bucket", static_cast<std::int64_t>(bucket + 1));
+  clock_.wait_within_pass([&] { share_.await_weights(bucket); });
+}
+
+// Between steps, when metrics are logged, nothing is booked.
+void Updater::sum_norms(DeviceView values) {
+  const AllReduce::Ticket ticket = tools_.all_reduce.enqueue(
+      values, {.exact = true, .next = AllReduce::Next::wait, .bucket = AllReduce::kWithinPass});
+  const auto join = [&] { tools_.all_reduce.join(ticket); };
+  if (updating_)
+    clock_.add(StepClock::Kind::norms, clock_.wait_within_pass(join));
+  else
+    join();
+}
+
+}  // namespace annulus

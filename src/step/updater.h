@@ -1,0 +1,66 @@
+#pragma once
+
+#include <functional>
+#include <string_view>
+#include <vector>
+
+#include "collectives/gradient_buckets.h"
+#include "src/step/gradient_exchange.h"
+#include "src/step/step_clock.h"
+#include "src/step/step_tools.h"
+#include "src/step/update_share.h"
+
+namespace annulus {
+
+// Waits for a step's buckets and updates the weights. A bucket is updated as soon as it has been all-reduced, unless it
+// is held back until all have been: because norms or overflows of all gradients are needed first, because ranks have
+// the weights in common, or because the bucket holds a table that two layers share.
+class Updater {
+ public:
+  // `table`: see tied_table(). All references must outlive the updater.
+  Updater(const StepTools& tools, GradientBuckets& buckets, UpdateShare& share, GradientExchange& exchange,
+          StepClock& clock, const Range& table, float clip_norm);
+
+  // To be called when the buckets were cut. Throws Error if the first update needs all gradients but some buckets are
+  // deferred.
+  void plan(double deferred);
+
+  // Waits for all buckets of a step but the first and the deferred ones, and updates them. REQUIRES: the first bucket
+  // has been waited for. Deferred buckets, and weights that are being gathered, are left pending.
+  void update();
+  // Completes pending buckets that end beyond this position in the arena, from which on forward needs the parameters.
+  void finish_from(std::size_t parameters);
+  bool between_steps() const { return !updating_ && pending_.size() == 0; }
+
+ private:
+  // Something that must be done with all gradients before the first update, and the option that needs it.
+  struct Preparation {
+    std::string_view option;
+    std::function<void()> prepare;
+  };
+
+  void add_preparations(float clip_norm);
+  void judge();
+  void prepare();
+  void update(std::size_t bucket);
+  void update_held_back();
+  void wait_for(std::size_t bucket) { clock_.wait_for(buckets_, bucket, buckets_.size() - 1); }
+  void finish(std::size_t bucket);
+  void send_weights();
+  void await_weights(std::size_t bucket);
+  void sum_norms(DeviceView values);
+
+  const StepTools& tools_;
+  Device& device_;
+  GradientBuckets& buckets_;
+  UpdateShare& share_;
+  GradientExchange& exchange_;
+  StepClock& clock_;
+  const Range table_;
+  std::vector<Preparation> preparations_;  // none if buckets are updated one by one
+  std::vector<bool> held_back_;            // of each bucket
+  Range pending_;                          // buckets that are deferred, or whose weights are being sent
+  bool updating_ = false;                  // some parameters are those of the next step
+};
+
+}  // namespace annulus
