@@ -59,7 +59,7 @@ void report(const std::string& problem) {
   std::fflush(stderr);
 }
 
-// Ends this process with a line if an exception leaves a thread: with the usual backtrace nobody could tell the reason.
+// Ends this process with a line if an exception leaves a thread: the default is a backtrace that names no reason.
 [[noreturn]] void end_by_exception() {
   try {
     if (const std::exception_ptr error = std::current_exception()) std::rethrow_exception(error);

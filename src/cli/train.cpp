@@ -210,17 +210,9 @@ void add_strategy_options(CLI::App& command, TrainOptions& o) {
                       parse_round)
       ->default_str("20")
       ->group(group);
-  command
-      .add_option_function<std::string>(
-          "--staleness",
-          [&o](const std::string& text) {
-            o.staleness.reset();
-            if (text != "auto")
-              o.staleness = static_cast<std::size_t>(parse_number("--staleness", text, whole_number(0, 1000)));
-          },
-          "Steps that a rank may be ahead of the slowest one (async); 0: none; auto: 1, or 4 in timed rounds")
-      ->type_name("N")
-      ->default_str("auto")
+  command.add_option("--staleness", o.staleness, "Steps that a rank may be ahead of the slowest one (async); 0: none")
+      ->transform(whole_number(0, 1000))
+      ->capture_default_str()
       ->group(group);
   command
       .add_option("--servers", o.servers,

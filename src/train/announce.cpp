@@ -76,7 +76,7 @@ void announce(const TrainingInputs& inputs, const Replica& replica, const RunRec
              share, parts > 1 ? fmt::format(", in {} {}", parts, options.shards > 0 ? "shards" : "parts") : "");
   if (options.strategy == "async")
     fmt::print("  rounds      of {}, each rank at most {} step{} ahead of the slowest\n", to_string(options.sync_every),
-               options.most_ahead(), options.most_ahead() == 1 ? "" : "s");
+               options.staleness, options.staleness == 1 ? "" : "s");
   if (options.servers > 0)
     fmt::print("  servers     {} of the ranks, from rank {} on: they only update weights\n", options.servers,
                inputs.workers());

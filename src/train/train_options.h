@@ -73,9 +73,11 @@ struct TrainOptions {
   std::uint64_t seed = 1;
   std::string strategy = "synchronous";            // see make_strategy()
   Interval sync_every{Interval::Unit::steps, 20};  // of a round of local and async: steps or seconds
-  std::optional<std::size_t> staleness;            // of async, see most_ahead()
-  std::size_t servers = 0;                         // the last ranks, which only serve (async); 0: all ranks do
-  std::string outer = "average";                   // the local strategy's outer optimizer
+  // Of async: the most steps that a rank may be ahead of the slowest one. With 4, as momentum makes old gradients
+  // larger, training collapses if ranks outnumber processors.
+  std::size_t staleness = 1;
+  std::size_t servers = 0;        // the last ranks, which only serve (async); 0: all ranks do
+  std::string outer = "average";  // the local strategy's outer optimizer
   std::string all_reduce = "auto";
   std::string wire = "fp32";
   BucketOptions buckets;
@@ -92,11 +94,6 @@ struct TrainOptions {
   bool verbose = false;       // print the configuration
   // Called on rank 0 with the best checkpoint when the run is complete, while the run's folder is claimed.
   std::function<void(const std::filesystem::path& best)> on_complete;
-
-  // Returns the most steps that a rank of async may be ahead of the slowest one. By default 1 in rounds of steps: if
-  // ranks outnumber processors, gradients of weights from up to 4 steps before, as momentum makes them larger, let
-  // training collapse. In timed rounds 4, so that ranks need not wait for a slower one whose part is a little late.
-  std::size_t most_ahead() const { return staleness ? *staleness : sync_every.unit == Interval::Unit::seconds ? 4 : 1; }
 };
 
 }  // namespace annulus

@@ -166,7 +166,7 @@ StepOptions step_options(const World& world, const TrainOptions& options, std::s
           .global_batch = global_batch,
           .strategy = options.strategy,
           .round = {part_size(world, options, global_batch), options.outer, workers_of(world, options), global_batch,
-                    options.most_ahead(), ranks - workers_of(world, options),
+                    options.staleness, ranks - workers_of(world, options),
                     choose_threads(options.device.threads).count, &world}};
 }
 
