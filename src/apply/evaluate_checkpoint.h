@@ -6,7 +6,7 @@
 #include <string>
 
 #include "collectives/world/world.h"
-#include "models/model.h"
+#include "models/network/model.h"
 #include "src/checkpoint/checkpoint.h"
 #include "src/data/data_options.h"
 #include "src/data/input_plan.h"

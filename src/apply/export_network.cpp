@@ -7,7 +7,7 @@
 #include <set>
 
 #include "kernels/base/error.h"
-#include "models/state_dict.h"
+#include "models/graph/state_dict.h"
 #include "src/apply/trained_network.h"
 #include "src/checkpoint/restore.h"
 #include "src/io/atomic_file.h"

@@ -11,7 +11,7 @@
 #include "kernels/base/clock.h"
 #include "kernels/base/error.h"
 #include "kernels/base/random.h"
-#include "models/decoding.h"
+#include "models/network/decoding.h"
 #include "src/apply/trained_network.h"
 #include "src/checkpoint/restore.h"
 #include "src/io/printable.h"

@@ -3,10 +3,10 @@
 #include <fmt/format.h>
 
 #include "kernels/base/error.h"
-#include "models/cost.h"
-#include "models/fusion.h"
-#include "models/model.h"
-#include "models/zoo.h"
+#include "models/graph/cost.h"
+#include "models/network/model.h"
+#include "models/rewrites/fusion.h"
+#include "models/zoo/zoo.h"
 #include "src/io/bytes.h"
 #include "src/io/printable.h"
 #include "src/io/shortened.h"

@@ -16,7 +16,7 @@
 
 #include "kernels/base/clock.h"
 #include "kernels/base/error.h"
-#include "models/model.h"
+#include "models/network/model.h"
 #include "src/apply/image_files.h"
 #include "src/apply/trained_network.h"
 #include "src/checkpoint/restore.h"

@@ -3,7 +3,7 @@
 #include <filesystem>
 #include <string>
 
-#include "models/zoo.h"
+#include "models/zoo/zoo.h"
 #include "src/checkpoint/checkpoint.h"
 #include "src/data/input_plan.h"
 

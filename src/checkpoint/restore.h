@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "collectives/world/world.h"
-#include "models/model.h"
+#include "models/network/model.h"
 #include "src/checkpoint/checkpoint_folder.h"
 #include "src/step/optimizer.h"
 

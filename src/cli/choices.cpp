@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "models/zoo.h"
+#include "models/zoo/zoo.h"
 #include "src/cli/numbers.h"
 #include "src/onnx/network_file.h"
 #include "src/onnx/other_files.h"

@@ -2,7 +2,7 @@
 
 #include <memory>
 
-#include "models/zoo.h"
+#include "models/zoo/zoo.h"
 #include "src/apply/list_models.h"
 #include "src/cli/choices.h"
 #include "src/cli/commands.h"

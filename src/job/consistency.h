@@ -3,7 +3,7 @@
 #include <string>
 
 #include "collectives/world/world.h"
-#include "models/model.h"
+#include "models/network/model.h"
 #include "src/job/agreement.h"
 
 namespace annulus {

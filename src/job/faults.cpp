@@ -9,7 +9,7 @@
 #include <thread>
 
 #include "kernels/base/error.h"
-#include "models/model.h"
+#include "models/network/model.h"
 
 namespace annulus {
 namespace {

@@ -8,7 +8,7 @@
 #include <variant>
 #include <vector>
 
-#include "models/graph.h"
+#include "models/graph/graph.h"
 #include "src/onnx/tensor.h"
 
 namespace annulus {

@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "models/zoo.h"
+#include "models/zoo/zoo.h"
 
 namespace annulus {
 

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "kernels/base/error.h"
-#include "models/layers.h"
+#include "models/zoo/layers.h"
 #include "src/io/printable.h"
 #include "src/onnx/layer_names.h"
 #include "src/onnx/reader.h"

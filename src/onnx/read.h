@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "models/zoo.h"
+#include "models/zoo/zoo.h"
 #include "src/onnx/file.h"
 #include "src/onnx/trained_summary.h"
 

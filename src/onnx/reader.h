@@ -8,7 +8,7 @@
 #include <variant>
 #include <vector>
 
-#include "models/zoo.h"
+#include "models/zoo/zoo.h"
 #include "src/onnx/attributes.h"
 #include "src/onnx/draft.h"
 #include "src/onnx/file.h"

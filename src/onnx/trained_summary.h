@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "models/graph.h"
+#include "models/graph/graph.h"
 #include "src/onnx/file.h"
 
 namespace annulus {

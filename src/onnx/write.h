@@ -6,7 +6,7 @@
 #include <span>
 #include <string>
 
-#include "models/graph.h"
+#include "models/graph/graph.h"
 
 namespace annulus {
 

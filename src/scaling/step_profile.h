@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "collectives/all_reduce.h"
-#include "models/model.h"
+#include "models/network/model.h"
 #include "src/data/loader.h"
 #include "src/step/ledger.h"
 

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "collectives/gradient_buckets.h"
-#include "models/model.h"
+#include "models/network/model.h"
 
 namespace annulus {
 

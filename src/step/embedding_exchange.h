@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "collectives/all_reduce.h"
-#include "models/network.h"
+#include "models/network/network.h"
 
 namespace annulus {
 

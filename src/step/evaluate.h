@@ -5,7 +5,7 @@
 #include <string>
 
 #include "collectives/world/world.h"
-#include "models/model.h"
+#include "models/network/model.h"
 #include "src/data/input_plan.h"
 #include "src/data/samples.h"
 #include "src/job/activity.h"

@@ -3,7 +3,7 @@
 #include <functional>
 #include <vector>
 
-#include "models/model.h"
+#include "models/network/model.h"
 #include "src/data/input_plan.h"
 #include "src/data/loader.h"
 #include "src/job/activity.h"

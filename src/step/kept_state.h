@@ -1,6 +1,6 @@
 #pragma once
 
-#include "models/parameters.h"
+#include "models/parameters/parameters.h"
 
 namespace annulus {
 

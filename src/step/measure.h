@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "models/model.h"
+#include "models/network/model.h"
 #include "src/data/samples.h"
 #include "src/step/class_counts.h"
 

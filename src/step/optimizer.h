@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "kernels/update.h"
-#include "models/parameters.h"
+#include "models/parameters/parameters.h"
 
 namespace annulus {
 

@@ -4,7 +4,7 @@
 #include <functional>
 #include <span>
 
-#include "models/model.h"
+#include "models/network/model.h"
 #include "src/data/loader.h"
 #include "src/job/activity.h"
 #include "src/step/parts.h"

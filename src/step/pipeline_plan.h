@@ -6,7 +6,7 @@
 
 #include "collectives/world/world.h"
 #include "kernels/base/split.h"
-#include "models/model.h"
+#include "models/network/model.h"
 
 namespace annulus {
 

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "collectives/world/world.h"
-#include "models/model.h"
+#include "models/network/model.h"
 #include "src/step/optimizer.h"
 
 namespace annulus {

@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "kernels/base/host_memory.h"
-#include "models/model.h"
+#include "models/network/model.h"
 #include "src/step/kept_state.h"
 #include "src/step/optimizer.h"
 

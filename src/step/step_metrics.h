@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "models/model.h"
+#include "models/network/model.h"
 
 namespace annulus {
 

@@ -2,7 +2,7 @@
 
 #include "collectives/all_reduce.h"
 #include "kernels/base/trace.h"
-#include "models/model.h"
+#include "models/network/model.h"
 #include "src/job/activity.h"
 #include "src/step/ledger.h"
 #include "src/step/optimizer.h"

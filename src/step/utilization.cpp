@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include "kernels/cpu/arithmetic.h"
-#include "models/cost.h"
+#include "models/graph/cost.h"
 
 namespace annulus {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "collectives/world/world.h"
 #include "kernels/device.h"
-#include "models/graph.h"
+#include "models/graph/graph.h"
 
 namespace annulus {
 

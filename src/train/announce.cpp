@@ -4,7 +4,7 @@
 
 #include <cstdio>
 
-#include "models/cost.h"
+#include "models/graph/cost.h"
 #include "src/io/bytes.h"
 #include "src/io/printable.h"
 #include "src/io/terminal.h"

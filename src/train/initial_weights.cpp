@@ -9,7 +9,7 @@
 #include <set>
 
 #include "kernels/base/error.h"
-#include "models/state_dict.h"
+#include "models/graph/state_dict.h"
 #include "src/checkpoint/restore.h"
 #include "src/io/printable.h"
 #include "src/train/weight_names.h"

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "collectives/world/world.h"
-#include "models/model.h"
+#include "models/network/model.h"
 
 namespace annulus {
 

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "kernels/base/error.h"
-#include "models/freeze.h"
+#include "models/rewrites/freeze.h"
 #include "src/onnx/network_file.h"
 #include "src/onnx/other_tensors.h"
 #include "src/onnx/read.h"

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "collectives/world/world.h"
-#include "models/zoo.h"
+#include "models/zoo/zoo.h"
 #include "src/checkpoint/checkpoint_folder.h"
 #include "src/train/train_options.h"
 

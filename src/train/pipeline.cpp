@@ -3,7 +3,7 @@
 #include <malloc.h>
 
 #include "kernels/base/error.h"
-#include "models/stages.h"
+#include "models/network/stages.h"
 #include "src/step/pipeline_schedule.h"
 
 namespace annulus {

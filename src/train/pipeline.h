@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "collectives/world/world.h"
-#include "models/model.h"
+#include "models/network/model.h"
 #include "src/job/activity.h"
 #include "src/step/pipeline_plan.h"
 

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "collectives/all_reduce.h"
-#include "models/model.h"
+#include "models/network/model.h"
 #include "src/step/ledger.h"
 #include "src/step/optimizer.h"
 #include "src/step/step.h"

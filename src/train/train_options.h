@@ -19,7 +19,7 @@
 
 namespace annulus {
 
-// A number for the parameters that match a pattern (models/freeze.h).
+// A number for the parameters that match a pattern (models/rewrites/freeze.h).
 struct PatternValue {
   std::string pattern;
   float value;

@@ -8,7 +8,7 @@
 
 #include "collectives/world/world.h"
 #include "kernels/device.h"
-#include "models/zoo.h"
+#include "models/zoo/zoo.h"
 #include "src/checkpoint/checkpoint_folder.h"
 #include "src/data/data_fingerprint.h"
 #include "src/data/input_plan.h"

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "kernels/base/error.h"
-#include "models/freeze.h"
+#include "models/rewrites/freeze.h"
 #include "src/checkpoint/gather_stages.h"
 #include "src/checkpoint/restore.h"
 #include "src/io/folder_claim.h"

@@ -7,11 +7,11 @@
 
 #include "collectives/shard_tree.h"
 #include "kernels/base/error.h"
-#include "models/freeze.h"
-#include "models/recompute.h"
-#include "models/state_dict.h"
-#include "models/synchronize.h"
-#include "models/transformer_dropout.h"
+#include "models/graph/state_dict.h"
+#include "models/rewrites/freeze.h"
+#include "models/rewrites/recompute.h"
+#include "models/rewrites/synchronize.h"
+#include "models/rewrites/transformer_dropout.h"
 #include "src/job/threads.h"
 #include "src/onnx/network_file.h"
 
@@ -166,8 +166,8 @@ StepOptions step_options(const World& world, const TrainOptions& options, std::s
           .global_batch = global_batch,
           .strategy = options.strategy,
           .round = {part_size(world, options, global_batch), options.outer, workers_of(world, options), global_batch,
-                    options.staleness, ranks - workers_of(world, options),
-                    choose_threads(options.device.threads).count, &world}};
+                    options.staleness, ranks - workers_of(world, options), choose_threads(options.device.threads).count,
+                    &world}};
 }
 
 void expect_same_passes(const World& world, const TrainOptions& options, std::size_t images) {

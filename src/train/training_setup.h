@@ -4,8 +4,8 @@
 
 #include "collectives/world/world.h"
 #include "kernels/update.h"
-#include "models/graph.h"
-#include "models/zoo.h"
+#include "models/graph/graph.h"
+#include "models/zoo/zoo.h"
 #include "src/data/input_plan.h"
 #include "src/data/samples.h"
 #include "src/step/optimizer.h"

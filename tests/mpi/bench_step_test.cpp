@@ -9,7 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "kernels/base/error.h"
-#include "models/zoo.h"
+#include "models/zoo/zoo.h"
 #include "src/checkpoint/restore.h"
 
 using namespace annulus;

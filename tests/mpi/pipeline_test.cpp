@@ -3,8 +3,8 @@
 #include <map>
 
 #include "kernels/base/error.h"
-#include "models/stages.h"
-#include "models/zoo.h"
+#include "models/network/stages.h"
+#include "models/zoo/zoo.h"
 #include "src/checkpoint/gather_stages.h"
 #include "src/checkpoint/restore.h"
 #include "src/step/strategies.h"

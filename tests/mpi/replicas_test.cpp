@@ -6,7 +6,7 @@
 #include <limits>
 
 #include "kernels/base/error.h"
-#include "models/zoo.h"
+#include "models/zoo/zoo.h"
 
 using namespace annulus;
 

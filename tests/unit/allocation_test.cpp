@@ -5,8 +5,8 @@
 #include <cstdlib>
 #include <new>
 
-#include "models/model.h"
-#include "models/zoo.h"
+#include "models/network/model.h"
+#include "models/zoo/zoo.h"
 #include "src/step/optimizer.h"
 
 namespace {

@@ -1,9 +1,9 @@
-#include "models/decoding.h"
+#include "models/network/decoding.h"
 
 #include <catch2/catch.hpp>
 #include <cmath>
 
-#include "models/zoo.h"
+#include "models/zoo/zoo.h"
 #include "src/step/infer.h"
 #include "tests/unit/small_network.h"
 #include "tests/unit/test_device.h"

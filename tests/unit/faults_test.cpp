@@ -3,8 +3,8 @@
 #include <catch2/catch.hpp>
 
 #include "kernels/base/error.h"
-#include "models/model.h"
-#include "models/zoo.h"
+#include "models/network/model.h"
+#include "models/zoo/zoo.h"
 
 using namespace annulus;
 

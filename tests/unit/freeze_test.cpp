@@ -1,10 +1,10 @@
-#include "models/freeze.h"
+#include "models/rewrites/freeze.h"
 
 #include <algorithm>
 #include <catch2/catch.hpp>
 
-#include "models/fusion.h"
-#include "models/zoo.h"
+#include "models/rewrites/fusion.h"
+#include "models/zoo/zoo.h"
 #include "src/step/optimizer.h"
 #include "tests/unit/error_text.h"
 #include "tests/unit/small_network.h"

@@ -1,10 +1,10 @@
-#include "models/fusion.h"
+#include "models/rewrites/fusion.h"
 
 #include <catch2/catch.hpp>
 
-#include "models/recompute.h"
-#include "models/synchronize.h"
-#include "models/zoo.h"
+#include "models/rewrites/recompute.h"
+#include "models/rewrites/synchronize.h"
+#include "models/zoo/zoo.h"
 #include "tests/unit/small_network.h"
 #include "tests/unit/test_device.h"
 

@@ -4,8 +4,8 @@
 #include <cmath>
 #include <numeric>
 
-#include "models/model.h"
-#include "models/zoo.h"
+#include "models/network/model.h"
+#include "models/zoo/zoo.h"
 #include "src/io/hdf5.h"
 #include "src/step/optimizer.h"
 #include "tests/test_file.h"

@@ -4,7 +4,7 @@
 #include <catch2/catch.hpp>
 #include <cstring>
 
-#include "models/freeze.h"
+#include "models/rewrites/freeze.h"
 #include "src/step/optimizer.h"
 #include "tests/unit/small_network.h"
 #include "tests/unit/test_device.h"

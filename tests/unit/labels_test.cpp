@@ -4,8 +4,8 @@
 #include <cmath>
 #include <limits>
 
-#include "models/layers.h"
-#include "models/model.h"
+#include "models/network/model.h"
+#include "models/zoo/layers.h"
 #include "src/data/loader.h"
 #include "src/io/atomic_file.h"
 #include "src/io/hdf5.h"

@@ -1,4 +1,4 @@
-#include "models/memory_plan.h"
+#include "models/memory/memory_plan.h"
 
 #include <algorithm>
 #include <catch2/catch.hpp>
@@ -6,8 +6,8 @@
 
 #include "kernels/base/random.h"
 #include "kernels/neighbour_fusion.h"
-#include "models/model.h"
-#include "models/zoo.h"
+#include "models/network/model.h"
+#include "models/zoo/zoo.h"
 #include "tests/unit/small_network.h"
 #include "tests/unit/test_device.h"
 

@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "models/model.h"
+#include "models/network/model.h"
 #include "tests/unit/onnx_model.h"
 #include "tests/unit/test_device.h"
 

@@ -6,7 +6,7 @@
 #include <ctime>
 #include <limits>
 
-#include "models/graph.h"
+#include "models/graph/graph.h"
 #include "tests/unit/error_text.h"
 #include "tests/unit/onnx_model.h"
 #include "tests/unit/temporary_folder.h"

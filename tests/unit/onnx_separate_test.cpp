@@ -3,7 +3,7 @@
 #include <catch2/catch.hpp>
 #include <set>
 
-#include "models/state_dict.h"
+#include "models/graph/state_dict.h"
 #include "src/onnx/properties.h"
 #include "tests/unit/onnx_model.h"
 

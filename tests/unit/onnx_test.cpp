@@ -10,8 +10,8 @@
 #include <limits>
 #include <map>
 
-#include "models/fusion.h"
-#include "models/zoo.h"
+#include "models/rewrites/fusion.h"
+#include "models/zoo/zoo.h"
 #include "src/onnx/read.h"
 #include "tests/unit/error_text.h"
 #include "tests/unit/random_values.h"

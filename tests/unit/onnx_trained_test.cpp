@@ -5,8 +5,8 @@
 #include <numeric>
 #include <set>
 
-#include "models/freeze.h"
-#include "models/state_dict.h"
+#include "models/graph/state_dict.h"
+#include "models/rewrites/freeze.h"
 #include "src/onnx/properties.h"
 #include "src/onnx/write.h"
 #include "tests/unit/onnx_model.h"

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <map>
 
-#include "models/model.h"
+#include "models/network/model.h"
 #include "tests/unit/onnx_model.h"
 #include "tests/unit/small_network.h"
 #include "tests/unit/test_device.h"

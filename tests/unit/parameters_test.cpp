@@ -1,11 +1,11 @@
-#include "models/parameters.h"
+#include "models/parameters/parameters.h"
 
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <set>
 
-#include "models/zoo.h"
+#include "models/zoo/zoo.h"
 #include "tests/unit/small_network.h"
 
 namespace annulus {

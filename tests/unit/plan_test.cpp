@@ -5,9 +5,9 @@
 
 #include "kernels/base/error.h"
 #include "kernels/cpu/pass.h"
-#include "models/fusion.h"
-#include "models/unused_gradients.h"
-#include "models/zoo.h"
+#include "models/rewrites/fusion.h"
+#include "models/rewrites/unused_gradients.h"
+#include "models/zoo/zoo.h"
 #include "tests/unit/test_device.h"
 
 namespace annulus {

@@ -1,8 +1,8 @@
-#include "models/recompute.h"
+#include "models/rewrites/recompute.h"
 
 #include <catch2/catch.hpp>
 
-#include "models/transformer_dropout.h"
+#include "models/rewrites/transformer_dropout.h"
 #include "src/onnx/network_file.h"
 #include "tests/unit/small_network.h"
 #include "tests/unit/test_device.h"

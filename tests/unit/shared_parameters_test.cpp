@@ -2,10 +2,10 @@
 
 #include <catch2/catch.hpp>
 
-#include "models/freeze.h"
-#include "models/recompute.h"
-#include "models/stages.h"
-#include "models/state_dict.h"
+#include "models/graph/state_dict.h"
+#include "models/network/stages.h"
+#include "models/rewrites/freeze.h"
+#include "models/rewrites/recompute.h"
 #include "tests/unit/error_text.h"
 #include "tests/unit/small_network.h"
 #include "tests/unit/test_device.h"

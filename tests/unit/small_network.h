@@ -3,7 +3,7 @@
 #include <cmath>
 #include <map>
 
-#include "models/model.h"
+#include "models/network/model.h"
 #include "tests/unit/random_values.h"
 
 namespace annulus::test {

@@ -1,11 +1,11 @@
-#include "models/stages.h"
+#include "models/network/stages.h"
 
 #include <catch2/catch.hpp>
 #include <map>
 
-#include "models/fusion.h"
-#include "models/model.h"
-#include "models/zoo.h"
+#include "models/network/model.h"
+#include "models/rewrites/fusion.h"
+#include "models/zoo/zoo.h"
 #include "tests/unit/small_network.h"
 #include "tests/unit/test_device.h"
 

@@ -1,10 +1,10 @@
-#include "models/state_dict.h"
+#include "models/graph/state_dict.h"
 
 #include <algorithm>
 #include <catch2/catch.hpp>
 
-#include "models/freeze.h"
-#include "models/zoo.h"
+#include "models/rewrites/freeze.h"
+#include "models/zoo/zoo.h"
 #include "src/io/hash.h"
 
 namespace annulus {

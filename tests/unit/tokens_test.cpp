@@ -5,8 +5,8 @@
 #include <cmath>
 
 #include "kernels/base/host_memory.h"
-#include "models/model.h"
-#include "models/zoo.h"
+#include "models/network/model.h"
+#include "models/zoo/zoo.h"
 #include "src/step/embedding_exchange.h"
 #include "tests/unit/operation_trial.h"
 #include "tests/unit/small_network.h"

@@ -1,9 +1,9 @@
-#include "models/unused_gradients.h"
+#include "models/rewrites/unused_gradients.h"
 
 #include <catch2/catch.hpp>
 
-#include "models/model.h"
-#include "models/zoo.h"
+#include "models/network/model.h"
+#include "models/zoo/zoo.h"
 #include "tests/unit/test_device.h"
 
 namespace annulus {

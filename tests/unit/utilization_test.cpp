@@ -2,9 +2,9 @@
 
 #include <catch2/catch.hpp>
 
-#include "models/cost.h"
-#include "models/freeze.h"
-#include "models/zoo.h"
+#include "models/graph/cost.h"
+#include "models/rewrites/freeze.h"
+#include "models/zoo/zoo.h"
 
 using namespace annulus;
 

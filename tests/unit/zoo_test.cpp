@@ -1,13 +1,13 @@
 // The zoo's graphs: published sizes and accepted images.
 
-#include "models/zoo.h"
+#include "models/zoo/zoo.h"
 
 #include <catch2/catch.hpp>
 #include <cmath>
 
-#include "models/cost.h"
-#include "models/fusion.h"
-#include "models/state_dict.h"
+#include "models/graph/cost.h"
+#include "models/graph/state_dict.h"
+#include "models/rewrites/fusion.h"
 
 namespace annulus {
 namespace {

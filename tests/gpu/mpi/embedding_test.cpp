@@ -3,7 +3,7 @@
 #include <catch2/catch.hpp>
 #include <cmath>
 
-#include "models/zoo.h"
+#include "models/zoo/zoo.h"
 #include "src/step/embedding_exchange.h"
 #include "src/step/strategies.h"
 #include "tests/gpu/ops/gpu.h"

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 
-#include "models/freeze.h"
-#include "models/graph_rewrite.h"
-#include "models/recompute.h"
-#include "models/zoo.h"
+#include "models/graph/graph_rewrite.h"
+#include "models/rewrites/freeze.h"
+#include "models/rewrites/recompute.h"
+#include "models/zoo/zoo.h"
 #include "tests/gpu/ops/training_run.h"
 
 namespace annulus {

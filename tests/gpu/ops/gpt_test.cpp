@@ -2,8 +2,8 @@
 
 #include <catch2/catch.hpp>
 
-#include "models/transformer_dropout.h"
-#include "models/zoo.h"
+#include "models/rewrites/transformer_dropout.h"
+#include "models/zoo/zoo.h"
 #include "tests/gpu/ops/gpu.h"
 #include "tests/unit/small_network.h"
 

@@ -5,10 +5,10 @@
 #include <nlohmann/json.hpp>
 
 #include "kernels/neighbour_fusion.h"
-#include "models/freeze.h"
-#include "models/fusion.h"
-#include "models/recompute.h"
-#include "models/synchronize.h"
+#include "models/rewrites/freeze.h"
+#include "models/rewrites/fusion.h"
+#include "models/rewrites/recompute.h"
+#include "models/rewrites/synchronize.h"
 #include "tests/gpu/ops/fusion_chooser.h"
 #include "tests/gpu/ops/training_run.h"
 #include "tests/test_file.h"

@@ -2,9 +2,9 @@
 
 #include <catch2/catch.hpp>
 
-#include "models/freeze.h"
-#include "models/recompute.h"
-#include "models/synchronize.h"
+#include "models/rewrites/freeze.h"
+#include "models/rewrites/recompute.h"
+#include "models/rewrites/synchronize.h"
 #include "tests/gpu/ops/training_run.h"
 #include "tests/unit/temporary_folder.h"
 

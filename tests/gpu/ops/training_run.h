@@ -2,7 +2,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "models/model.h"
+#include "models/network/model.h"
 #include "tests/gpu/ops/gpu.h"
 #include "tests/unit/small_network.h"
 #include "tests/unit/test_device.h"

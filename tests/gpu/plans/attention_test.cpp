@@ -4,7 +4,7 @@
 #include <catch2/catch.hpp>
 
 #include "kernels/cuda/vendor/cudnn_attention.h"
-#include "models/zoo.h"
+#include "models/zoo/zoo.h"
 #include "tests/gpu/plans/h200.h"
 #include "tests/unit/error_text.h"
 

@@ -7,8 +7,8 @@
 #include <set>
 
 #include "kernels/cuda/vendor/cudnn_tuning.h"
-#include "models/fusion.h"
-#include "models/zoo.h"
+#include "models/rewrites/fusion.h"
+#include "models/zoo/zoo.h"
 #include "tests/gpu/plans/h200.h"
 #include "tests/unit/error_text.h"
 

@@ -7,7 +7,7 @@
 #include <map>
 #include <set>
 
-#include "models/zoo.h"
+#include "models/zoo/zoo.h"
 #include "tests/gpu/plans/h200.h"
 
 namespace annulus::test {

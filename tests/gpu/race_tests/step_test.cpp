@@ -4,7 +4,7 @@
 #include <memory>
 #include <vector>
 
-#include "models/zoo.h"
+#include "models/zoo/zoo.h"
 #include "src/step/strategies.h"
 #include "tests/gpu/emulator_tests/emulation_test.h"
 #include "tests/mpi/image_batch.h"

@@ -1,0 +1,106 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "kernels/base/split.h"
+#include "kernels/device.h"
+#include "models/graph/graph.h"
+#include "models/parameters/parameter_uses.h"
+
+namespace annulus {
+
+struct Parameter {
+  std::string name;  // "conv1.weight"
+  Role role;
+  float initial, stddev, statistic_momentum;
+  TensorSpec spec;
+  std::size_t offset;  // of its slot in each arena, in bytes; frozen parameters have none in the gradients' arena
+  std::size_t bytes;   // of its slot: the tensor, padded with zeros to a multiple of the cache line size
+  std::size_t number;  // in the whole network, in the order of backward; the same in any stage
+  // The place of its second slot, for gradients that are added to those in the first, if several nodes share it.
+  std::optional<std::size_t> second_slot{};
+
+  bool trained() const { return annulus::trained(role); }
+};
+
+// All parameters of a network in one arena, float32, and their gradients in another of the same layout. They are in the
+// order in which backward finishes the gradients, so gradients that become final together form a slice. Frozen
+// parameters follow after all others; the gradients' arena ends before them. A parameter that several nodes share has
+// its slot where the first of them in forward, the last in backward, would have it (last_in_backward()).
+//
+// The first slot is the steering slot: kSteering floats, metrics that the training loop itself all-reduces.
+class Parameters {
+ public:
+  static constexpr std::size_t kSteering = 6;
+
+  // Allocates an arena: `bytes` of zeroed memory that outlives the Parameters. If not set, the device allocates it.
+  using Allocate = std::function<DeviceView(std::size_t bytes)>;
+
+  // `layouts`: for each node of the graph, its parameters' layouts. `stage`: the nodes whose parameters these are; all
+  // if empty. A parameter that nodes of several stages share is among those of each.
+  Parameters(Device& device, const Graph& graph, const std::vector<std::vector<TensorSpec>>& layouts,
+             const Allocate& allocate_gradients, const Allocate& allocate_weights,
+             const std::optional<Range>& stage = {});
+
+  const std::vector<Parameter>& all() const { return all_; }  // in the order of backward, frozen or not
+  std::vector<Parameter> updated() const;                     // those that are not frozen, in the order of the arenas
+  const Parameter& steering() const { return all_.front(); }
+  // Of the loss, the first node in backward; null in a stage without it.
+  const Parameter* metrics() const { return all_.size() > 1 && all_[1].role == Role::metric ? &all_[1] : nullptr; }
+  std::size_t count() const;         // of trained values, padding not counted
+  std::size_t count_frozen() const;  // of all frozen values
+
+  DeviceView weights() const { return weights_; }
+  DeviceView gradients() const { return gradients_; }
+  // The weights in the device's value type, in an arena of the same order; empty if that is float32.
+  DeviceView copies() const { return copies_.view(); }
+  DeviceView weight(const Parameter& p) const { return weights().slice(p.offset, p.bytes); }
+  DeviceView copy(const Parameter& p) const {
+    return copies() ? copies().slice(p.offset / kNarrower, p.bytes / kNarrower) : DeviceView{};
+  }
+  // REQUIRES: it is not frozen.
+  DeviceView gradient(const Parameter& p) const { return gradients().slice(p.offset, p.bytes); }
+  // Memory for a node's part of a shared parameter's gradient. REQUIRES: it has a second slot.
+  DeviceView second_gradient(const Parameter& p) const { return second_.view().slice(p.second_slot.value(), p.bytes); }
+
+  // A node's parameters in the order of their declaration, and the range of its gradients in the arena, in bytes.
+  std::vector<const Parameter*> of_node(std::size_t node) const;
+  Range gradients_of_node(std::size_t node) const { return node_gradients_[node]; }
+  // Returns whether a node's parameter has its gradient in this range: it is neither frozen nor another node's.
+  bool has_gradient(std::size_t node, const Parameter& p) const {
+    const Range own = gradients_of_node(node);
+    return p.role != Role::frozen && p.offset >= own.begin && p.offset < own.end;
+  }
+
+  // Sets initial values, which depend only on the seed and on each parameter's number.
+  void initialize(std::uint64_t seed);
+
+  // Swaps the weights that are not frozen with those in another arena, which has the layout of the gradients.
+  void swap_weights(DeviceView other);
+
+  // Updates the copies, or those of a range in floats. To be called after anything other than an Update has changed
+  // weights.
+  void weights_changed();
+  void weights_changed(const Range& range);
+
+ private:
+  static constexpr std::size_t kNarrower = 2;  // a copy is 16 bits
+
+  void add_all(const Graph& graph, const std::vector<std::vector<TensorSpec>>& layouts, const Range& nodes);
+  void share(const Graph& graph, Parameter& parameter, const std::vector<ParameterUse>& uses);
+  void place(Parameter& parameter);
+
+  Device& device_;
+  std::vector<Parameter> all_;
+  std::vector<std::vector<std::size_t>> of_node_;  // indices into all_
+  std::vector<Range> node_gradients_;
+  std::size_t bytes_ = 0, second_bytes_ = 0;
+  Buffer own_weights_, copies_, own_gradients_, second_;
+  DeviceView weights_, gradients_;
+};
+
+}  // namespace annulus

@@ -1,0 +1,11 @@
+#pragma once
+
+#include "models/graph/graph.h"
+
+namespace annulus {
+
+// Returns the same network without the input gradients of its lowest layers, which nothing needs because no layer below
+// has parameters. So devices plan nothing for them, and need no scratch memory for them.
+Graph prune_unused_gradients(const Graph& graph);
+
+}  // namespace annulus

@@ -1,0 +1,29 @@
+#pragma once
+
+#include "models/zoo/zoo.h"
+
+namespace annulus {
+
+Graph mlp(const Task& task);
+Graph lenet(const Task& task);
+Graph cnn(const Task& task);
+Graph resnet20(const Task& task);
+Graph resnet56(const Task& task);
+Graph resnet18(const Task& task);
+Graph resnet34(const Task& task);
+Graph resnet50(const Task& task);
+Graph resnet101(const Task& task);
+Graph resnet152(const Task& task);
+Graph alexnet(const Task& task);
+Graph vgg16(const Task& task);
+Graph inception_v3(const Task& task);
+Graph vit_tiny(const Task& task);
+Graph vit_s_16(const Task& task);
+Graph vit_b_16(const Task& task);
+Graph gpt_tiny(const Task& task);
+Graph nanogpt(const Task& task);
+Graph nanogpt_cpu(const Task& task);
+Graph gpt2(const Task& task);
+Graph gpt2_medium(const Task& task);
+
+}  // namespace annulus
