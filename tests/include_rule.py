@@ -14,13 +14,19 @@ import source_check
 
 # The modules that a module may include, in addition to itself.
 KERNELS = {"kernels", "kernels/base", "kernels/operations"}
+CPU = KERNELS | {"kernels/cpu/loops", "kernels/cpu/plan"}
+CPU_ROOMS = ("convolution", "dense", "norm", "elementwise", "reduction", "pool", "attention", "shaping")  # of operations
 COMM = {"collectives", "collectives/world"}
 MODELS = {"models/graph", "models/zoo", "models/rewrites", "models/parameters", "models/memory", "models/network"}
 MODULES = {
     "kernels/base": set(),
     "kernels/operations": {"kernels/base"},
     "kernels": {"kernels/base", "kernels/operations"},
-    "kernels/cpu": KERNELS,
+    "kernels/cpu/loops": KERNELS,
+    "kernels/cpu/plan": KERNELS | {"kernels/cpu/loops"},
+    **{f"kernels/cpu/{room}": CPU for room in CPU_ROOMS},
+    "kernels/cpu/loss": CPU | {"kernels/cpu/dense"},
+    "kernels/cpu": CPU | {f"kernels/cpu/{room}" for room in CPU_ROOMS},
     "kernels/cuda/runtime": KERNELS,
     "kernels/cuda/vendor": KERNELS | {"kernels/cuda/runtime"},
     "kernels/cuda/ops": KERNELS | {"kernels/cuda/runtime", "kernels/cuda/vendor"},
@@ -42,7 +48,7 @@ MODULES = {
     "src/text": {"kernels/base", "src/io"},
     "src/onnx": MODELS | KERNELS | {"src/io"},
     "src/import": {"kernels/base", "collectives/world", "src/io", "src/text", "src/job", "src/data"},
-    "src/step": MODELS | KERNELS | COMM | {"kernels/cpu", "src/io", "src/job", "src/data"},
+    "src/step": MODELS | KERNELS | COMM | {"kernels/cpu/loops", "src/io", "src/job", "src/data"},
     "src/checkpoint": MODELS | KERNELS | COMM | {"src/io", "src/data", "src/step"},
     "src/metrics": KERNELS | {"src/io", "src/step"},
     "src/scaling": MODELS | KERNELS | {"collectives", "collectives/ring", "collectives/host",
@@ -51,7 +57,7 @@ MODULES = {
     "src/train": MODELS | KERNELS | COMM | {"src/io", "src/onnx", "src/job", "src/data", "src/step", "src/checkpoint", "src/metrics", "src/weights"},
     "src/apply": MODELS | KERNELS | COMM | {"kernels/cuda", "src/io", "src/onnx", "src/job", "src/data", "src/text", "src/import", "src/step",
                                    "src/checkpoint", "src/metrics", "src/weights", "src/train"},
-    "src/bench": MODELS | KERNELS | COMM | {"kernels/cpu", "src/io", "src/onnx", "src/job", "src/data", "src/step", "src/checkpoint",
+    "src/bench": MODELS | KERNELS | COMM | {"kernels/cpu/loops", "src/io", "src/onnx", "src/job", "src/data", "src/step", "src/checkpoint",
                                    "src/metrics", "src/scaling", "src/train", "src/apply"},
     "src/cli": MODELS | {"kernels/base", "src/io", "src/onnx", "src/job", "src/data", "src/import", "src/step", "src/metrics",
                 "src/scaling", "src/train", "src/apply", "src/bench"} | COMM,

@@ -9,10 +9,10 @@
 #include "kernels/base/allowed_resources.h"
 #include "kernels/base/error.h"
 #include "kernels/base/host_memory.h"
-#include "kernels/cpu/dnnl_memory.h"
-#include "kernels/cpu/flat.h"
-#include "kernels/cpu/operations.h"
-#include "kernels/cpu/threads.h"
+#include "kernels/cpu/loops/flat.h"
+#include "kernels/cpu/loops/threads.h"
+#include "kernels/cpu/plan/dnnl_memory.h"
+#include "kernels/cpu/plan/operations.h"
 #include "kernels/cpu/update.h"
 
 namespace annulus {

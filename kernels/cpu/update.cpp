@@ -6,10 +6,10 @@
 #include <type_traits>
 #include <utility>
 
-#include "kernels/cpu/dnnl_memory.h"
-#include "kernels/cpu/flat.h"
-#include "kernels/cpu/for_each_element.h"
-#include "kernels/cpu/squares.h"
+#include "kernels/cpu/loops/flat.h"
+#include "kernels/cpu/loops/for_each_element.h"
+#include "kernels/cpu/loops/squares.h"
+#include "kernels/cpu/plan/dnnl_memory.h"
 #include "kernels/divergence.h"
 
 namespace annulus::cpu {

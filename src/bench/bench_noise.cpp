@@ -11,7 +11,7 @@
 
 #include "kernels/base/clock.h"
 #include "kernels/base/median.h"
-#include "kernels/cpu/arithmetic.h"
+#include "kernels/cpu/loops/arithmetic.h"
 #include "kernels/device.h"
 #include "src/io/progress.h"
 #include "src/io/terminal.h"

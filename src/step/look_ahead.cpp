@@ -1,7 +1,7 @@
 #include "src/step/look_ahead.h"
 
 #include "kernels/base/host_memory.h"
-#include "kernels/cpu/flat.h"
+#include "kernels/cpu/loops/flat.h"
 
 namespace annulus {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "kernels/cpu/arithmetic.h"
+#include "kernels/cpu/loops/arithmetic.h"
 #include "models/graph/cost.h"
 
 namespace annulus {

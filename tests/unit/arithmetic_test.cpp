@@ -1,4 +1,4 @@
-#include "kernels/cpu/arithmetic.h"
+#include "kernels/cpu/loops/arithmetic.h"
 
 #include <omp.h>
 

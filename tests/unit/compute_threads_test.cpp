@@ -3,7 +3,7 @@
 #include <catch2/catch.hpp>
 #include <future>
 
-#include "kernels/cpu/threads.h"
+#include "kernels/cpu/loops/threads.h"
 
 namespace annulus {
 

@@ -325,7 +325,7 @@ TEST_CASE("a network reuses the memory of activations") {
   // In training each convolution's input is kept, and each batch norm's, but no gradient.
   CHECK(training.bytes() < training.bytes_without_reuse() * 7 / 10);
   // In inference, at any moment, an operation's input and output, the block's input for its shortcut, and scratch:
-  // mostly the transformed weights of a layer of 64 channels (kernels/cpu/winograd.h).
+  // mostly the transformed weights of a layer of 64 channels (kernels/cpu/convolution/winograd.h).
   const std::size_t largest = kBatch * 16 * 32 * 32 * sizeof(float);
   CHECK(inference.bytes() >= 2 * largest);
   CHECK(inference.bytes() <= 4 * largest + 36 * 64 * 64 * sizeof(float));

@@ -13,11 +13,11 @@
 #include <numeric>
 
 #include "kernels/base/mixed_label.h"
-#include "kernels/cpu/first_convolution.h"
-#include "kernels/cpu/pass.h"
-#include "kernels/cpu/row_convolution.h"
-#include "kernels/cpu/vectors.h"
-#include "kernels/cpu/winograd.h"
+#include "kernels/cpu/convolution/first_convolution.h"
+#include "kernels/cpu/convolution/row_convolution.h"
+#include "kernels/cpu/convolution/winograd.h"
+#include "kernels/cpu/loops/vectors.h"
+#include "kernels/cpu/plan/pass.h"
 #include "kernels/device.h"
 #include "kernels/dropout_mask.h"
 #include "tests/unit/operation_trial.h"

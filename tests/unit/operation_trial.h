@@ -8,7 +8,7 @@
 #include <cmath>
 #include <limits>
 
-#include "kernels/cpu/vectors.h"
+#include "kernels/cpu/loops/vectors.h"
 #include "kernels/device.h"
 #include "tests/unit/naive_operation.h"
 #include "tests/unit/random_values.h"

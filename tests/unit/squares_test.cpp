@@ -1,4 +1,4 @@
-#include "kernels/cpu/squares.h"
+#include "kernels/cpu/loops/squares.h"
 
 #include <algorithm>
 #include <catch2/catch.hpp>

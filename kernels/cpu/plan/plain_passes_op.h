@@ -1,0 +1,26 @@
+#pragma once
+
+#include "kernels/cpu/plan/pass.h"
+#include "kernels/cpu/plan/plain_op.h"
+
+namespace annulus::cpu {
+
+// An operation on row-major tensors of one input, weights and perhaps a bias, computed by oneDNN.
+class PlainPassesOp : public PlainOp {
+ protected:
+  using PlainOp::PlainOp;
+
+  // Their tensors are: the input or its gradient, the output or its gradient, and the parameters or their gradients;
+  // for `backward_data`, only the weights. To be called last by the constructor; those of training are empty in
+  // inference.
+  void use(Pass forward, Pass backward_weights, Pass backward_data);
+
+ private:
+  void bound() final;
+  void compute() final;
+  void differentiate() final;
+
+  Pass forward_, backward_weights_, backward_data_;
+};
+
+}  // namespace annulus::cpu
