@@ -16,6 +16,9 @@ import source_check
 KERNELS = {"kernels", "kernels/base", "kernels/operations"}
 CPU = KERNELS | {"kernels/cpu/loops", "kernels/cpu/plan"}
 CPU_ROOMS = ("convolution", "dense", "norm", "elementwise", "reduction", "pool", "attention", "shaping")  # of operations
+CUDA = KERNELS | {"kernels/cuda/runtime", "kernels/cuda/vendor"}
+CUDA_OPS = CUDA | {"kernels/cuda/ops/loops", "kernels/cuda/ops/plan"}
+CUDA_ROOMS = ("convolution", "weights", "dense", "elementwise", "reduction", "pool", "loss", "attention", "shaping", "update")
 COMM = {"collectives", "collectives/world"}
 MODELS = {"models/graph", "models/zoo", "models/rewrites", "models/parameters", "models/memory", "models/network"}
 MODULES = {
@@ -29,8 +32,11 @@ MODULES = {
     "kernels/cpu": CPU | {f"kernels/cpu/{room}" for room in CPU_ROOMS},
     "kernels/cuda/runtime": KERNELS,
     "kernels/cuda/vendor": KERNELS | {"kernels/cuda/runtime"},
-    "kernels/cuda/ops": KERNELS | {"kernels/cuda/runtime", "kernels/cuda/vendor"},
-    "kernels/cuda": KERNELS | {"kernels/cuda/runtime", "kernels/cuda/vendor", "kernels/cuda/ops"},
+    "kernels/cuda/ops/loops": CUDA,
+    "kernels/cuda/ops/plan": CUDA | {"kernels/cuda/ops/loops"},
+    **{f"kernels/cuda/ops/{room}": CUDA_OPS for room in CUDA_ROOMS},
+    "kernels/cuda/ops/norm": CUDA_OPS | {"kernels/cuda/ops/pool"},  # for a max pool after batch norm
+    "kernels/cuda": CUDA_OPS | {"kernels/cuda/ops/update"},
     "collectives/world": {"kernels/base"},
     "collectives": KERNELS | {"collectives/world"},
     "collectives/ring": {"kernels/base"} | COMM,
@@ -137,7 +143,7 @@ def self_test():
         ("kernels/a.cpp", '#include "kernels/cpu/cpu_device.h"'),
         ("kernels/base/a.h", '#include "kernels/device.h"'),
         ("kernels/cpu/a.cpp", '#include "src/train/train.h"'),
-        ("kernels/cuda/runtime/a.cpp", '#include "kernels/cuda/ops/context.h"'),
+        ("kernels/cuda/runtime/a.cpp", '#include "kernels/cuda/ops/loops/context.h"'),
         ("kernels/a.h", "#include <dnnl.hpp>"),
         ("collectives/a.cpp", '#include "models/network/network.h"'),
         ("collectives/ring/a.cpp", '#include "collectives/host/shared_memory_all_reduce.h"'),

@@ -1,7 +1,7 @@
 #pragma once
 
-#include "kernels/cuda/ops/context.h"
-#include "kernels/cuda/ops/loss_scaling.h"
+#include "kernels/cuda/ops/loops/context.h"
+#include "kernels/cuda/ops/update/loss_scaling.h"
 #include "kernels/cuda/runtime/lane_clock.h"
 #include "kernels/cuda/runtime/upload.h"
 #include "kernels/device.h"

@@ -8,8 +8,8 @@
 #include <span>
 #include <vector>
 
-#include "kernels/cuda/ops/context.h"
-#include "kernels/cuda/ops/operations.h"
+#include "kernels/cuda/ops/loops/context.h"
+#include "kernels/cuda/ops/plan/operations.h"
 #include "kernels/cuda/runtime/layout.h"
 
 // Helpers for tests of single operations on a GPU, real or emulated.

@@ -1,4 +1,4 @@
-#include "kernels/cuda/ops/image_input.h"
+#include "kernels/cuda/ops/shaping/image_input.h"
 
 #include <catch2/catch.hpp>
 

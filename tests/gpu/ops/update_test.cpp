@@ -4,8 +4,8 @@
 #include <limits>
 #include <numeric>
 
-#include "kernels/cuda/ops/flat.h"
-#include "kernels/cuda/ops/loss_scaling.h"
+#include "kernels/cuda/ops/loops/flat.h"
+#include "kernels/cuda/ops/update/loss_scaling.h"
 #include "kernels/divergence.h"
 #include "tests/gpu/ops/gpu.h"
 #include "tests/unit/update_rules.h"

@@ -1,0 +1,227 @@
+#include <algorithm>
+#include <utility>
+
+#include "kernels/cuda/ops/convolution/grouped_convolution.h"
+#include "kernels/cuda/ops/loops/bias.h"
+#include "kernels/cuda/ops/loops/flat.h"
+#include "kernels/cuda/ops/plan/fusible_norm.h"
+#include "kernels/cuda/ops/plan/operations.h"
+#include "kernels/cuda/runtime/layout.h"
+#include "kernels/neighbour_fusion.h"
+
+namespace annulus::cuda {
+namespace {
+
+using Pass = ConvolutionProblem::Pass;
+
+// A convolution, or a transposed one: that has the passes of a convolution from its output to its input, whose backward
+// data is its forward.
+struct Layer {
+  ConvolutionProblem problem;
+  std::size_t channels, filters, groups;  // of the problem, without padding
+  bool bias, relu, transposed;
+  Shape output;
+  std::vector<ParameterDeclaration> parameters;
+};
+
+class ConvolutionOp : public Op, public NeighbourFusion {
+ public:
+  ConvolutionOp(const Layer& layer, Mode mode, Context& context)
+      : layer_(layer),
+        mode_(mode),
+        context_(context),
+        ending_(layer.bias, layer.relu, layer.output[0] * layer.output[2] * layer.output[3],
+                layer.transposed ? layer.problem.channels : layer.problem.filters, context) {
+    info_.output = value_spec(layer.output, context.type());
+    info_.inputs = {{.adds_to_gradient = !layer.transposed}};
+    info_.backward_reads_output = layer.relu;
+    info_.skips_parameter_gradients = true;
+    const Shape& weights = layer.parameters[0].shape;
+    info_.parameters = {layer.groups == 1 ? weights_spec(weights, context.type())
+                                          : channels_spec(weights, context.type(), 0)};
+    if (layer.bias) info_.parameters.push_back(channels_spec(layer.parameters[1].shape, context.type()));
+    forward_ = planned_forward();
+    if (mode == Mode::inference) return;
+    if (layer.groups > 1) layer_.problem.fusion.wide_weights = true;
+    backward_weights_ = planned(Pass::backward_weights);
+  }
+
+  void fuse_neighbours(const Neighbours& neighbours) override {
+    if (context_.type() == DataType::f32 || layer_.groups > 1) return;
+    // cuDNN does batch norms' passes in fp16 only.
+    const bool norms = context_.precision == Precision::fp16 && !layer_.transposed;
+    auto* before = norms ? dynamic_cast<FusibleNorm*>(neighbours.previous) : nullptr;
+    auto* after = norms ? dynamic_cast<FusibleNorm*>(neighbours.next) : nullptr;
+    const bool bare = !layer_.bias && !layer_.relu, shared = neighbours.shares_input;
+    const bool normalized = before != nullptr && before->scales_and_rectifies() && !shared;
+    const bool begins_block = before != nullptr && before->ends_block() && shared;
+    const ConvolutionFusion possible{.normalized = normalized,
+                                     .ends_block = begins_block,
+                                     .statistics = after != nullptr && after->needs_statistics() && bare,
+                                     .gradient_sums = normalized || begins_block,
+                                     .wide_weights = backward_weights_ != nullptr && layer_.problem.is_product()};
+    if (!possible.any()) return;
+    layer_.problem.accumulate = begins_block;
+    const ConvolutionFusion fusion = context_.convolutions->choose_fusion(layer_.problem, possible);
+    layer_.problem.fusion = fusion;
+    forward_ = planned_forward();
+    if (fusion.statistics) sums_ = after->take_statistics();
+    if (fusion.gradient_sums) norm_ = before->take_gradient_sums();
+    if (backward_weights_) backward_weights_ = planned(Pass::backward_weights);
+    if (fusion.normalized || fusion.ends_block) factors_ = before->leave_output();
+    if (fusion.ends_block) ended_ = before;
+  }
+
+  bool reads_previous_input() const override {
+    return layer_.problem.fusion.normalized || layer_.problem.fusion.gradient_sums;
+  }
+  bool ends_block() const override { return layer_.problem.fusion.ends_block; }
+  bool computes_previous() const override { return layer_.problem.fusion.normalized; }
+  bool adds_elsewhere() const override { return layer_.problem.fusion.gradient_sums && layer_.problem.accumulate; }
+
+  void bind(const Bindings& bindings) override {
+    bindings_ = bindings;
+    if (computes_previous()) bindings_.inputs[0] = bindings.previous_input;
+    weights_ = context_.type() == DataType::f32 ? bindings.parameters[0] : bindings.copies[0];
+    std::size_t bytes = forward_->workspace_bytes();
+    if (mode_ == Mode::training) {
+      bytes =
+          std::max({bytes, ending_.workspace_bytes(), weight_scratch_bytes() + backward_weights_->workspace_bytes()});
+      // Planned only now, because the bindings determine whether it accumulates.
+      layer_.problem.accumulate = bindings.accumulates(0) || bindings.gradient_of_others;
+      if (bindings.input_gradients[0])
+        backward_data_ = planned(layer_.transposed ? Pass::forward : Pass::backward_data);
+      if (backward_data_) bytes = std::max(bytes, backward_data_->workspace_bytes());
+    }
+    workspace_ = static_cast<std::byte*>(context_.workspace(bytes));
+  }
+
+  void forward() override {
+    run(*forward_, bindings_.inputs[0].address, weights_.address, bindings_.output.address, workspace_);
+    ending_.forward(bindings_.output.address, bias(bindings_.parameters));
+  }
+
+  void backward(float) override {
+    std::byte* gradient = bindings_.output_gradient.address;
+    ending_.backward(bindings_.output.address, gradient, bias(bindings_.parameter_gradients), workspace_);
+    if (bindings_.parameter_gradients[0]) backward_weights(gradient);
+    if (backward_data_)
+      run(*backward_data_, bindings_.input_gradients[0].address, weights_.address, gradient, workspace_);
+  }
+
+ private:
+  std::unique_ptr<ConvolutionPlan> planned_forward() {
+    return planned(layer_.transposed ? Pass::backward_data : Pass::forward);
+  }
+
+  std::unique_ptr<ConvolutionPlan> planned(Pass pass) {
+    const ConvolutionProblem one = layer_.problem.with(pass);
+    if (layer_.groups == 1) return context_.convolutions->plan(one);
+    return plan_grouped({one, layer_.channels, layer_.filters, layer_.groups}, context_.multiprocessors);
+  }
+
+  // The operands are the layer's: values or gradients.
+  void run(ConvolutionPlan& plan, std::byte* input, std::byte* weights, std::byte* output, std::byte* workspace) const {
+    if (layer_.transposed) std::swap(input, output);
+    plan.run({.input = input,
+              .weights = weights,
+              .output = output,
+              .scale = factors_.scale,
+              .shift = factors_.shift,
+              .sums = sums_.values,
+              .squares = sums_.squares,
+              .norm_input = bindings_.previous_input.address,
+              .addend = ended_ != nullptr ? ended_->addend() : nullptr,
+              .norm_output = bindings_.inputs[0].address,
+              .gradient_of_others = bindings_.gradient_of_others.address,
+              .norm = norm_,
+              .factor = context_.unscale},
+             workspace, context_.lane.get());
+  }
+
+  float* bias(const std::vector<DeviceView>& of) const {
+    return layer_.bias ? reinterpret_cast<float*>(of[1].address) : nullptr;
+  }
+
+  // The size of the weights' gradient in a 16-bit type, at the begin of the workspace, before it is widened; 0 if the
+  // plan writes float32, directly to the arena.
+  std::size_t weight_scratch_bytes() const {
+    if (context_.type() == DataType::f32 || layer_.problem.fusion.wide_weights) return 0;
+    constexpr std::size_t kAlignment = 256;  // of the plan's workspace after it
+    const std::size_t bytes = channels_last(info_.parameters[0]).count() * size_of(context_.type());
+    return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  }
+
+  void backward_weights(std::byte* output_gradient) {
+    const DeviceView gradient = bindings_.parameter_gradients[0].slice(0, info_.parameters[0].layout->bytes());
+    const std::size_t scratch = weight_scratch_bytes();
+    run(*backward_weights_, bindings_.inputs[0].address, scratch > 0 ? workspace_ : gradient.address, output_gradient,
+        workspace_ + scratch);
+    if (scratch > 0) widen(workspace_, gradient, context_.unscale, context_);
+  }
+
+  Layer layer_;
+  Mode mode_;
+  Context& context_;
+  BiasRelu ending_;
+  std::unique_ptr<ConvolutionPlan> forward_, backward_weights_, backward_data_;  // backward_data_ is null if not needed
+  FusibleNorm::ChannelFactors factors_{};                                        // of the input, if plans compute it
+  const FusibleNorm* ended_ = nullptr;  // the batch norm at the end of a block whose output forward computes
+  FusibleNorm::ChannelSums sums_{};     // of the output, if the forward plan computes them
+  NormGradient norm_{};                 // of the input, if the backward_data plan computes its sums
+  Bindings bindings_;
+  DeviceView weights_;  // in the value type
+  std::byte* workspace_ = nullptr;
+};
+
+// The problem of a convolution from images of this shape.
+template <class Operation>
+ConvolutionProblem problem(const Operation& o, const Shape& images, std::size_t filters, const Context& context) {
+  const auto padded = [block = channel_block(context.type())](std::size_t count) {
+    return (count + block - 1) / block * block;
+  };
+  return {.pass = Pass::forward,
+          .precision = context.precision,
+          .batch = images[0],
+          .channels = padded(images[1]),
+          .height = images[2],
+          .width = images[3],
+          .filters = padded(filters),
+          .kernel = o.kernel,
+          .stride = o.stride,
+          .padding = o.padding,
+          .dilation = o.dilation};
+}
+
+}  // namespace
+
+std::unique_ptr<Op> plan(const Convolution& operation, const Specs& inputs, Mode mode, Context& context) {
+  const Shape &in = inputs[0].shape, out = operation.output_shape({in});
+  const Layer layer{.problem = problem(operation, in, out[1], context),
+                    .channels = in[1],
+                    .filters = out[1],
+                    .groups = operation.groups,
+                    .bias = operation.bias,
+                    .relu = operation.relu,
+                    .transposed = false,
+                    .output = out,
+                    .parameters = operation.parameters({in})};
+  return std::make_unique<ConvolutionOp>(layer, mode, context);
+}
+
+std::unique_ptr<Op> plan(const TransposedConvolution& operation, const Specs& inputs, Mode mode, Context& context) {
+  const Shape &in = inputs[0].shape, out = operation.output_shape({in});
+  const Layer layer{.problem = problem(operation, out, in[1], context),
+                    .channels = out[1],
+                    .filters = in[1],
+                    .groups = operation.groups,
+                    .bias = operation.bias,
+                    .relu = false,
+                    .transposed = true,
+                    .output = out,
+                    .parameters = operation.parameters({in})};
+  expect_extra(operation.extra, operation.stride);
+  return std::make_unique<ConvolutionOp>(layer, mode, context);
+}
+
+}  // namespace annulus::cuda

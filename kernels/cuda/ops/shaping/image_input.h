@@ -1,0 +1,28 @@
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cuda/ops/loops/context.h"
+
+namespace annulus::cuda {
+
+// Raw pixels {batch, height, width, channels}, in device memory.
+struct Images {
+  const std::uint8_t* pixels;
+  std::size_t batch, height, width, channels;
+};
+
+// The crop and mirroring of each image of a batch, in device memory; null: none. A mirrored image is read from right to
+// left. Output pixels outside of the image are black.
+struct Augmentation {
+  const std::int32_t* rows = nullptr;     // the image's row that is the output's first row; may be negative
+  const std::int32_t* columns = nullptr;  // likewise for columns, after mirroring
+  const std::uint8_t* mirrored = nullptr;
+};
+
+// Writes values {batch, height, width, channels'} of the context's type: pixel * factor + offset for each channel'.
+// Both are 0 for padding channels.
+void load_images(const Images& images, const Augmentation& augmentation, const float* factor, const float* offset,
+                 std::size_t height, std::size_t width, void* values, const Context& context);
+
+}  // namespace annulus::cuda
