@@ -2,12 +2,16 @@
 
 #include <onnx/onnx_pb.h>
 
+#include <catch2/catch.hpp>
 #include <cstdint>
+#include <set>
 #include <string>
 #include <utility>
 #include <variant>
 #include <vector>
 
+#include "models/freeze.h"
+#include "models/state_dict.h"
 #include "src/onnx/read.h"
 #include "tests/unit/error_text.h"
 
@@ -132,5 +136,41 @@ class Model {
     return annulus::problems(parsed, exported_task(parsed));
   }
 };
+
+inline std::set<std::string> state_names(const Graph& graph) {
+  std::set<std::string> names;
+  for (const StateTensor& tensor : state_dict(graph)) names.insert(tensor.name);
+  return names;
+}
+
+inline std::set<std::string> trained_names(const Graph& graph) {
+  std::set<std::string> names;
+  for (const Node& node : graph.nodes())
+    for (const ParameterDeclaration& p : graph.parameters(node))
+      if (trained(p.role)) names.insert(parameter_name(node, p.name));
+  return names;
+}
+
+// "weight = mid.weight" of each parameter that a layer shares with an earlier one.
+inline std::set<std::string> shared_names(const Graph& graph) {
+  std::set<std::string> all;
+  for (const Node& node : graph.nodes())
+    for (const auto& [parameter, name] : node.shared) all.insert(node.inputs.empty() ? name : parameter + " = " + name);
+  return all;
+}
+
+// The network, which must be the same without the values of its parameters, as a checkpoint has it.
+inline ImportedNetwork read_twice(const Model& model) {
+  const OnnxFile file = model.file();
+  const Task task = exported_task(file);
+  ImportedNetwork network = read_network(file, task);
+  const OnnxFile stripped = OnnxFile::parse(without_parameters(file, network), "stripped");
+  const ImportedNetwork again = read_network(stripped, task);
+  CHECK(again.graph.description() == network.graph.description());
+  for (const auto names : {state_names, trained_names, shared_names}) CHECK(names(again.graph) == names(network.graph));
+  CHECK(frozen_names(again.graph) == frozen_names(network.graph));
+  CHECK(again.trained.text() == network.trained.text());
+  return network;
+}
 
 }  // namespace annulus::test

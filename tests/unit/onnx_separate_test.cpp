@@ -12,6 +12,10 @@ namespace {
 
 using test::Model;
 using test::Names;
+using test::read_twice;
+using test::shared_names;
+using test::state_names;
+using test::trained_names;
 using test::Wholes;
 using Set = std::set<std::string>;
 
@@ -50,42 +54,6 @@ Model& named(Model& model, const std::string& path) {
   return model;
 }
 
-Set trained(const Graph& graph) {
-  Set names;
-  for (const Node& node : graph.nodes())
-    for (const ParameterDeclaration& p : graph.parameters(node))
-      if (trained(p.role)) names.insert(parameter_name(node, p.name));
-  return names;
-}
-
-// "n_b: weight = mid.weight" of each parameter that a layer shares with an earlier one.
-Set shared(const Graph& graph) {
-  Set all;
-  for (const Node& node : graph.nodes())
-    for (const auto& [parameter, name] : node.shared) all.insert(node.inputs.empty() ? name : parameter + " = " + name);
-  return all;
-}
-
-Set state(const Graph& graph) {
-  Set names;
-  for (const StateTensor& tensor : state_dict(graph)) names.insert(tensor.name);
-  return names;
-}
-
-// The network, which must be the same without the values of its parameters, as a checkpoint has it.
-ImportedNetwork read(const Model& model) {
-  const OnnxFile file = model.file();
-  const Task task = exported_task(file);
-  ImportedNetwork network = read_network(file, task);
-  const OnnxFile stripped = OnnxFile::parse(without_parameters(file, network), "stripped");
-  const ImportedNetwork again = read_network(stripped, task);
-  CHECK(again.graph.description() == network.graph.description());
-  CHECK(state(again.graph) == state(network.graph));
-  CHECK(trained(again.graph) == trained(network.graph));
-  CHECK(shared(again.graph) == shared(network.graph));
-  return network;
-}
-
 // A network whose first layer makes images of 4 channels, c.
 Model convolved() {
   return Model().parameter("conv.weight", {4, 2, 1, 1}).node("Conv", {"x", "conv.weight"}, {"c"});
@@ -111,9 +79,9 @@ TEST_CASE("Layers share a parameter if their module is called several times", "[
   }
   model.classify(value, 4);
   if (newer) sign(model, {"conv.weight", "mid.weight", "mid.bias", "norm.weight", "head.weight"});
-  const ImportedNetwork network = read(model);
-  CHECK(trained(network.graph) == Set{"conv.weight", "mid.weight", "mid.bias", "norm.weight", "head.weight"});
-  CHECK(shared(network.graph) == Set{"weight = mid.weight", "bias = mid.bias", "weight = norm.weight"});
+  const ImportedNetwork network = read_twice(model);
+  CHECK(trained_names(network.graph) == Set{"conv.weight", "mid.weight", "mid.bias", "norm.weight", "head.weight"});
+  CHECK(shared_names(network.graph) == Set{"weight = mid.weight", "bias = mid.bias", "weight = norm.weight"});
   CHECK(network.notes.empty());
 }
 
@@ -130,9 +98,9 @@ TEST_CASE("Layers of equal tensors that an exporter stored once train their own"
   }
   model.classify(value, 4);
   if (newer) sign(model, {"conv.weight", "a.weight", "a.bias", "b.weight", "b.bias", "head.weight"});
-  const ImportedNetwork network = read(model);
-  CHECK(trained(network.graph) == Set{"conv.weight", "a.weight", "a.bias", "b.weight", "b.bias", "head.weight"});
-  CHECK(shared(network.graph).empty());
+  const ImportedNetwork network = read_twice(model);
+  CHECK(trained_names(network.graph) == Set{"conv.weight", "a.weight", "a.bias", "b.weight", "b.bias", "head.weight"});
+  CHECK(shared_names(network.graph).empty());
   CHECK(network.values.at("b.weight") == kOnes);
   CHECK(network.notes == Names{"b.bias and 1 more are stored together with equal ones; each is trained on its own"});
 }
@@ -146,11 +114,11 @@ TEST_CASE("Equal tensors of a batch norm and of the calls of another one are sep
     named(model, "/" + call + "/BatchNormalization");
     value = call;
   }
-  const ImportedNetwork network = read(model.classify(value, 4));
-  CHECK(state(network.graph) == Set{"conv.weight", "a.weight", "a.bias", "a.running_mean", "a.running_var",
-                                    "a.num_batches_tracked", "b.weight", "b.bias", "b.running_mean", "b.running_var",
-                                    "b.num_batches_tracked", "head.weight"});
-  CHECK(shared(network.graph) ==
+  const ImportedNetwork network = read_twice(model.classify(value, 4));
+  CHECK(state_names(network.graph) == Set{"conv.weight", "a.weight", "a.bias", "a.running_mean", "a.running_var",
+                                          "a.num_batches_tracked", "b.weight", "b.bias", "b.running_mean",
+                                          "b.running_var", "b.num_batches_tracked", "head.weight"});
+  CHECK(shared_names(network.graph) ==
         Set{"weight = b.weight", "bias = b.bias", "running_mean = b.running_mean", "running_var = b.running_var"});
 }
 
@@ -164,10 +132,10 @@ TEST_CASE("Modules may be tied, and PyTorch has a name for each", "[onnx_separat
   newer ? trace(model, "b", {"p_b_weight", "p_b_bias"}) : void(named(model, "/b/Conv"));
   model.classify("b", 4);
   if (newer) sign(model, {"conv.weight", "a.weight", "b.weight", "b.bias", "head.weight"});
-  const ImportedNetwork network = read(model);
-  CHECK(trained(network.graph) == Set{"conv.weight", "b.weight", "b.bias", "head.weight"});
-  CHECK(state(network.graph) == Set{"conv.weight", "a.weight", "b.weight", "b.bias", "head.weight"});
-  CHECK(shared(network.graph) == Set{"weight = b.weight"});
+  const ImportedNetwork network = read_twice(model);
+  CHECK(trained_names(network.graph) == Set{"conv.weight", "b.weight", "b.bias", "head.weight"});
+  CHECK(state_names(network.graph) == Set{"conv.weight", "a.weight", "b.weight", "b.bias", "head.weight"});
+  CHECK(shared_names(network.graph) == Set{"weight = b.weight"});
 }
 
 TEST_CASE("Copies of a module in a list train their own, though their elements are equal", "[onnx_separate]") {
@@ -176,8 +144,8 @@ TEST_CASE("Copies of a module in a list train their own, though their elements a
   model.node("Conv", {"c", "layers.0.fc.weight"}, {"a"});
   named(model, "/layers.0/fc/Conv").node("Conv", {"a", "layers.0.fc.weight"}, {"b"});
   named(model, "/layers.1/fc/Conv").classify("b", 4);
-  const ImportedNetwork network = read(model);
-  CHECK(trained(network.graph) == Set{"conv.weight", "layers.0.fc.weight", "layers.1.fc.weight", "head.weight"});
+  const ImportedNetwork network = read_twice(model);
+  CHECK(trained_names(network.graph) == Set{"conv.weight", "layers.0.fc.weight", "layers.1.fc.weight", "head.weight"});
   CHECK(network.notes == Names{"layers.1.fc.weight is stored together with an equal one; it is trained on its own"});
 }
 
@@ -193,20 +161,20 @@ TEST_CASE("A parameter is one in several forms", "[onnx_separate]") {
     value.set_name("t");
     set_only_property(value, PropertyField::value, "pkg.onnxscript.optimizer.folded_from", "['a.weight']");
     model.parameter("head.weight", {3, 4}).node("Gemm", {"g", "head.weight"}, {"y"}, {{"transB", 1}});
-    const ImportedNetwork network = read(model);
-    CHECK(trained(network.graph) == Set{"conv.weight", "a.weight", "head.weight"});
-    CHECK(shared(network.graph) == Set{"weight = a.weight"});
+    const ImportedNetwork network = read_twice(model);
+    CHECK(trained_names(network.graph) == Set{"conv.weight", "a.weight", "head.weight"});
+    CHECK(shared_names(network.graph) == Set{"weight = a.weight"});
   }
   SECTION("a learned value and slopes") {
     model.parameter("a.weight", {4, 1, 1}).node("Mul", {"c", "a.weight"}, {"m"});
     model.node("PRelu", {"m", "a.weight"}, {"p"}).classify("p", 4);
-    CHECK(trained(read(model).graph) == Set{"a.weight", "conv.weight", "head.weight"});
+    CHECK(trained_names(read_twice(model).graph) == Set{"a.weight", "conv.weight", "head.weight"});
   }
   SECTION("a matrix and its transpose") {
     model.parameter("a.weight", {4, 4}).node("GlobalAveragePool", {"c"}, {"p"}).node("Flatten", {"p"}, {"f"});
     model.node("Gemm", {"f", "a.weight"}, {"a"}, {{"transB", 1}}).node("Gemm", {"a", "a.weight"}, {"g"});
     model.parameter("head.weight", {3, 4}).node("Gemm", {"g", "head.weight"}, {"y"}, {{"transB", 1}});
-    CHECK(trained(read(model).graph) == Set{"a.weight", "conv.weight", "head.weight"});
+    CHECK(trained_names(read_twice(model).graph) == Set{"a.weight", "conv.weight", "head.weight"});
   }
 }
 
@@ -214,7 +182,7 @@ TEST_CASE("A shared last layer cannot be replaced", "[onnx_separate]") {
   Model model;
   model.parameter("a.weight", {2, 2}).node("GlobalAveragePool", {"x"}, {"p"}).node("Flatten", {"p"}, {"f"});
   model.node("Gemm", {"f", "a.weight"}, {"a"}, {{"transB", 1}}).node("Gemm", {"a", "a.weight"}, {"y"}, {{"transB", 1}});
-  CHECK(shared(read(model).graph) == Set{"weight = a.weight"});
+  CHECK(shared_names(read_twice(model).graph) == Set{"weight = a.weight"});
   const OnnxFile file = model.file();
   const std::string error = test::error_of([&] { read_network(file, neutral_task({4, 4, 2}, 7)); });
   CHECK(error.find("cannot be replaced for another number of classes") != std::string::npos);

@@ -16,6 +16,9 @@ namespace {
 
 using test::Model;
 using test::Names;
+using test::read_twice;
+using test::state_names;
+using test::trained_names;
 using test::Wholes;
 
 // Marks a tensor as torch.export does.
@@ -34,35 +37,6 @@ void mark_all(Model& model, const std::set<std::string>& buffers = {}) {
 // A network whose first layer makes images of 4 channels, c.
 Model convolved() {
   return Model().parameter("conv.weight", {4, 2, 1, 1}).node("Conv", {"x", "conv.weight"}, {"c"});
-}
-
-std::set<std::string> state(const Graph& graph) {
-  std::set<std::string> names;
-  for (const StateTensor& tensor : state_dict(graph)) names.insert(tensor.name);
-  return names;
-}
-
-std::set<std::string> trained(const Graph& graph) {
-  std::set<std::string> names;
-  for (const Node& node : graph.nodes())
-    for (const ParameterDeclaration& p : graph.parameters(node))
-      if (trained(p.role)) names.insert(parameter_name(node, p.name));
-  return names;
-}
-
-// The network, which must be the same without the values of its parameters, as a checkpoint has it.
-ImportedNetwork read(const Model& model) {
-  const OnnxFile file = model.file();
-  const Task task = exported_task(file);
-  ImportedNetwork network = read_network(file, task);
-  const OnnxFile stripped = OnnxFile::parse(without_parameters(file, network), "stripped");
-  const ImportedNetwork again = read_network(stripped, task);
-  CHECK(again.graph.description() == network.graph.description());
-  CHECK(state(again.graph) == state(network.graph));
-  CHECK(trained(again.graph) == trained(network.graph));
-  CHECK(frozen_names(again.graph) == frozen_names(network.graph));
-  CHECK(again.trained.text() == network.trained.text());
-  return network;
 }
 
 // The network after it was exported.
@@ -102,9 +76,9 @@ TEST_CASE("Parameters of any name and of no dimension are trained", "[onnx_train
     model.graph().mutable_node(3)->set_input(0, "val_2");
     all.erase("val_7");
   }
-  const ImportedNetwork network = read(model);
-  CHECK(trained(network.graph) == all);
-  CHECK(state(network.graph) == all);
+  const ImportedNetwork network = read_twice(model);
+  CHECK(trained_names(network.graph) == all);
+  CHECK(state_names(network.graph) == all);
   for (const StateTensor& tensor : state_dict(network.graph))
     if (tensor.name == "temperature") CHECK(tensor.shape == Shape{});
   CHECK(network.trained.trained == all.size());
@@ -117,8 +91,8 @@ TEST_CASE("Names that exporters make up are those of constants, but of weights i
     Model model = convolved();
     model.parameter(name, {4, 1, 1}).node("Mul", {"c", name}, {"a"});
     model.parameter("onnx::Conv_13", {4, 4, 1, 1}).node("Conv", {"a", "onnx::Conv_13"}, {"b"}).classify("b", 4);
-    const ImportedNetwork network = read(model);
-    CHECK(trained(network.graph) == Set{"conv.weight", "n_b.weight", "head.weight"});
+    const ImportedNetwork network = read_twice(model);
+    CHECK(trained_names(network.graph) == Set{"conv.weight", "n_b.weight", "head.weight"});
     CHECK(network.trained.text() == fmt::format("trained: 3 tensors; not trained: 1 ({})", name));
     REQUIRE(network.notes.size() == 1);
     CHECK(network.notes[0].starts_with(fmt::format("{} is not trained: computed by the exporter", name)));
@@ -151,14 +125,14 @@ TEST_CASE("Buffers are not trained, wherever they are used, and keep their names
   }
   model.classify("a", 4);
   mark_all(model, {name});
-  const ImportedNetwork network = read(model);
-  CHECK_FALSE(trained(network.graph).contains(name));
-  CHECK(state(network.graph).contains(name));
+  const ImportedNetwork network = read_twice(model);
+  CHECK_FALSE(trained_names(network.graph).contains(name));
+  CHECK(state_names(network.graph).contains(name));
   CHECK(frozen_names(network.graph) == Names{name});
   CHECK(network.trained.trained == static_cast<std::size_t>(model.graph().initializer_size()) - 1);
   CHECK(network.trained.not_trained == Names{name});
   CHECK(network.notes.empty());
-  CHECK(trained(exported(network).graph) == trained(network.graph));
+  CHECK(trained_names(exported(network).graph) == trained_names(network.graph));
   CHECK(frozen_names(exported(network).graph) == Names{name});
 }
 
@@ -177,8 +151,8 @@ TEST_CASE("Buffers in arithmetic and behind views are constants", "[onnx_trained
   }
   model.classify("a", 4);
   mark_all(model, {"mid.k", "m"});
-  const ImportedNetwork network = read(model);
-  CHECK(trained(network.graph) == Set{"conv.weight", "head.weight"});
+  const ImportedNetwork network = read_twice(model);
+  CHECK(trained_names(network.graph) == Set{"conv.weight", "head.weight"});
   CHECK(network.trained.trained == 2);
   CHECK(network.trained.not_trained.back() == (network.trained.not_trained.size() == 1 ? "mid.k" : "m"));
 }
@@ -190,9 +164,9 @@ TEST_CASE("Parameters keep their names in layers", "[onnx_trained]") {
   const bool marks = GENERATE(true, false);
   model.classify("b", 4);
   if (marks) mark_all(model);
-  const ImportedNetwork network = read(model);
+  const ImportedNetwork network = read_twice(model);
   const Set all{"conv.weight", "mid.k", "mid.b.bias", "gamma", "beta", "head.weight"};
-  CHECK(state(network.graph) == all);
+  CHECK(state_names(network.graph) == all);
   CHECK(network.values.at("mid.b.bias") == std::vector<float>{0, 1, 2, 3});
 }
 
@@ -209,15 +183,15 @@ TEST_CASE("Group normalization is trained though the older exporter reshaped the
   model.node("Reshape", {"norm", "back"}, {"images"}).node("Mul", {"images", "onnx::Mul_7"}, {"scaled"});
   model.node("Add", {"scaled", "onnx::Add_8"}, {"a"});
   model.graph().mutable_node(model.graph().node_size() - 1)->set_name("/body/body.norm/Add");
-  const ImportedNetwork network = read(model.classify("a", 4));
-  CHECK(trained(network.graph) == Set{"conv.weight", "body.norm.weight", "body.norm.bias", "head.weight"});
+  const ImportedNetwork network = read_twice(model.classify("a", 4));
+  CHECK(trained_names(network.graph) == Set{"conv.weight", "body.norm.weight", "body.norm.bias", "head.weight"});
   CHECK(network.values.at("body.norm.weight") == (fresh ? std::vector<float>(4, 1) : std::vector<float>{1, 2, 3, 4}));
 }
 
 TEST_CASE("Matrices of features and units keep their order in the state_dict", "[onnx_trained]") {
   Model model = convolved();
   model.parameter("mid.k", {4, 5}).node("MatMul", {"c", "mid.k"}, {"a"}).classify("a", 4);
-  const ImportedNetwork network = read(model);
+  const ImportedNetwork network = read_twice(model);
   const auto tensors = state_dict(network.graph);
   const auto k = std::ranges::find(tensors, "mid.k", &StateTensor::name);
   REQUIRE(k != tensors.end());
@@ -256,13 +230,13 @@ TEST_CASE("Batch normalization without a scale and a shift has none that are tra
   model.node("BatchNormalization", inputs, {"a"});
   model.node("GlobalAveragePool", {"a"}, {"pooled"}).node("Flatten", {"pooled"}, {"flat"});
   model.node("Gemm", {"flat", "head.weight"}, {"y"}, {{"transB", 1}});
-  const ImportedNetwork network = read(model);
-  CHECK(trained(network.graph) == Set{"conv.weight", "head.weight"});
-  CHECK(state(network.graph) ==
+  const ImportedNetwork network = read_twice(model);
+  CHECK(trained_names(network.graph) == Set{"conv.weight", "head.weight"});
+  CHECK(state_names(network.graph) ==
         Set{"conv.weight", "head.weight", "mid.running_mean", "mid.running_var", "mid.num_batches_tracked"});
   CHECK(network.values.at("mid.running_var") == std::vector<float>{0, 1, 2, 3});
-  CHECK(trained(exported(network).graph) == trained(network.graph));
-  CHECK(state(exported(network).graph) == state(network.graph));
+  CHECK(trained_names(exported(network).graph) == trained_names(network.graph));
+  CHECK(state_names(exported(network).graph) == state_names(network.graph));
 }
 
 TEST_CASE("What a file's optimizer computed from a parameter is trained if it has the same elements",
@@ -285,28 +259,28 @@ TEST_CASE("What a file's optimizer computed from a parameter is trained if it ha
                     "p_bn: PARAMETER target='bn.weight'\n");
   SECTION("a view") {
     fold(model, "val_9", "['mid.gamma', 'val_3', 'unsqueeze_1']");
-    const ImportedNetwork network = read(model);
-    CHECK(trained(network.graph) == Set{"conv.weight", "head.weight", "mid.gamma"});
+    const ImportedNetwork network = read_twice(model);
+    CHECK(trained_names(network.graph) == Set{"conv.weight", "head.weight", "mid.gamma"});
     CHECK(network.notes.back().starts_with("the file does not store 1 of PyTorch's parameters (bn.weight): "));
   }
   SECTION("a function") {
     fold(model, "val_9", "['mid.k', 'view']");
     fold(model, "exp", "['mid.gamma']");
-    const ImportedNetwork network = read(model);
+    const ImportedNetwork network = read_twice(model);
     CHECK(network.trained.not_trained == Names{"val_9", "exp"});
     CHECK(network.notes.front() ==
           "exp is not trained: computed by the exporter from mid.gamma: export with optimize=False to train it");
   }
   SECTION("of a buffer") {
     fold(model, "val_9", "['mid.k', 'view']");
-    CHECK(trained(read(model).graph) == Set{"conv.weight", "head.weight"});
+    CHECK(trained_names(read_twice(model).graph) == Set{"conv.weight", "head.weight"});
   }
 }
 
 TEST_CASE("A parameter that the network cannot train is an error if the file marks it", "[onnx_trained]") {
   Model model = convolved();
   model.tensor<float>("mid.p", {1}, {2}).node("Clip", {"c", "", "mid.p"}, {"a"}).classify("a", 4);
-  CHECK(read(model).trained.text() == "trained: 2 tensors; not trained: 1 (mid.p)");
+  CHECK(read_twice(model).trained.text() == "trained: 2 tensors; not trained: 1 (mid.p)");
   mark_all(model);
   CHECK(model.problems() == Names{"node n_a (Clip): its input 2 is the parameter mid.p, which cannot be trained there: "
                                   "register it as a buffer, then export again"});
@@ -315,16 +289,17 @@ TEST_CASE("A parameter that the network cannot train is an error if the file mar
 TEST_CASE("Parameters combined with the images are trained if the file marks them", "[onnx_trained]") {
   Model model;
   model.parameter("shift", {2, 1, 1}).node("Sub", {"x", "shift"}, {"c"}).classify("c", 2);
-  CHECK(read(model).trained.not_trained == Names{"shift"});
+  CHECK(read_twice(model).trained.not_trained == Names{"shift"});
   mark_all(model);
-  CHECK(trained(read(model).graph) == Set{"shift", "head.weight"});
+  CHECK(trained_names(read_twice(model).graph) == Set{"shift", "head.weight"});
 }
 
 TEST_CASE("Parameters that the output does not depend on are reported", "[onnx_trained]") {
   Model model = convolved();
   model.parameter("other", {4, 1, 1}).node("Mul", {"c", "other"}, {"a"}).classify("c", 4);
   mark_all(model);
-  CHECK(read(model).trained.text() == "trained: 2 tensors; not trained: 0; the output does not depend on 1 (other)");
+  CHECK(read_twice(model).trained.text() ==
+        "trained: 2 tensors; not trained: 0; the output does not depend on 1 (other)");
 }
 
 }  // namespace
