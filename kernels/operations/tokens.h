@@ -20,8 +20,7 @@ std::size_t window_length(const Shape& window);
 void take_tokens(std::span<const std::int32_t> windows, std::size_t length, std::size_t vocabulary, std::size_t ahead,
                  std::vector<std::int32_t>& tokens);
 
-// The rows of a table {vocabulary, width} that belong to a window's first tokens: {batch, length, width}. The only
-// operation whose parameter may be shared with another one, see Node::shared.
+// The rows of a table {vocabulary, width} that belong to a window's first tokens: {batch, length, width}.
 struct TokenEmbedding {
   static constexpr auto kName = "token embedding";
 
