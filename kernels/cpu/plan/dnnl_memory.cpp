@@ -111,8 +111,12 @@ ImageLayout image_layout(const TensorSpec& spec) {
 
 dnnl::memory::desc layout_like(const TensorSpec& images, const Shape& shape) {
   using Tag = dnnl::memory::format_tag;
+  // oneDNN ignores the order in which single pixels lie; loops over image_layout() do not.
+  const auto pixel_stride = [](const dnnl::memory::desc& desc) { return desc.data.format_desc.blocking.strides[3]; };
   for (const Tag tag : {Tag::nchw, Tag::nChw8c, Tag::nChw16c, Tag::nChw4c, Tag::nhwc})
-    if (has_layout(images, tag)) return {dims(shape), dnnl::memory::data_type::f32, tag};
+    if (const dnnl::memory::desc tagged(dims(images.shape), dnnl::memory::data_type::f32, tag);
+        desc(images) == tagged && pixel_stride(desc(images)) == pixel_stride(tagged))
+      return {dims(shape), dnnl::memory::data_type::f32, tag};
   fail("oneDNN chose the layout {} for images, which is not one of its known formats", images.layout->name());
 }
 
