@@ -1,8 +1,10 @@
 #include "src/onnx/batch_constants.h"
 
 #include <algorithm>
+#include <map>
 
 #include "kernels/base/error.h"
+#include "kernels/operations/shapes.h"
 #include "src/onnx/fold.h"
 #include "src/onnx/reader.h"
 
@@ -35,11 +37,6 @@ struct Places {
     return true;
   }
 };
-
-std::size_t product(const Shape& shape, std::size_t begin, std::size_t end) {
-  return elements(
-      Shape(shape.begin() + static_cast<std::ptrdiff_t>(begin), shape.begin() + static_cast<std::ptrdiff_t>(end)));
-}
 
 }  // namespace
 
@@ -115,6 +112,29 @@ HostTensor first_image(const HostTensor& tensor, const Places& places, std::size
   return one;
 }
 
+// Returns a constant's first image; nothing if the images differ.
+std::optional<Constant> image_of(const Constant& constant, const Places& places, std::size_t axis) {
+  const HostTensor tensor = real_numbers(constant.shape, {constant.values.begin(), constant.values.end()});
+  if (!places.all_of([&](std::size_t a, std::size_t b) { return tensor.at(a) == tensor.at(b); })) return std::nullopt;
+  return as_layer(first_image(tensor, places, axis));
+}
+
+// Returns the image that a value repeats for the file's batch: a tile, or a constant whose images, or their parts in
+// `extent` rows, are equal.
+std::optional<Value> repeated_image(NodeReader& n, Value x, std::size_t extent) {
+  const Shape shape = n.shape(x);
+  if (shape.empty() || (shape[0] != n.batch() && shape[0] != extent)) return std::nullopt;
+  if (const auto* constant = n.draft().computed_by<Constant>(x)) {
+    const Places places{1, n.batch(), shape[0] / n.batch(), elements(shape, 1, shape.size()), true};
+    const auto one = image_of(*constant, places, 0);
+    return one ? std::optional(n.add(*one, {})) : std::nullopt;
+  }
+  const auto* gather = n.draft().computed_by<Gather>(x);
+  if (gather == nullptr || gather->axis != 0 || shape[0] != n.batch()) return std::nullopt;
+  const Value from = n.draft().layer(x).inputs[0];
+  return n.shape(from)[0] == 1 && !n.draft().batch(from) ? std::optional(from) : std::nullopt;
+}
+
 }  // namespace
 
 // The second batch has several images, the first one perhaps not.
@@ -122,8 +142,8 @@ PerImage per_image(const HostTensor& tensor, std::size_t batch) {
   const std::size_t axis = batch_axis(tensor, batch), images = other_batch(batch);
   const HostTensor& other = for_other_batch(tensor);
   for (const bool images_first : {true, false}) {
-    const Places places{product(other.shape, 0, axis), images, other.shape[axis] / images,
-                        product(other.shape, axis + 1, other.shape.size()), images_first};
+    const Places places{elements(other.shape, 0, axis), images, other.shape[axis] / images,
+                        elements(other.shape, axis + 1, other.shape.size()), images_first};
     if (places.all_of([&](std::size_t a, std::size_t b) { return other.at(a) == other.at(b); }))
       return {first_image(other, places, axis), axis, images_first};
   }
@@ -159,12 +179,44 @@ Value NodeReader::for_images(Value x, std::size_t axis, const BatchPlace& place,
   const bool images_first = place.outer == 1;
   if (batch() == 1) return repeat_for_images(x, axis, images_first);
   const auto* constant = draft().computed_by<Constant>(x);
-  if (constant == nullptr) fail("a parameter has other values for each image of a batch: export with an open batch");
-  const HostTensor tensor = real_numbers(shape, {constant->values.begin(), constant->values.end()});
-  const Places places{product(shape, 0, axis), batch(), parts, product(shape, axis + 1, shape.size()), images_first};
-  if (!places.all_of([&](std::size_t a, std::size_t b) { return tensor.at(a) == tensor.at(b); })) fail_for_numbers();
-  const Value one = add(as_layer(first_image(tensor, places, axis)), {});
-  return parts == 1 ? one : repeat_for_images(one, axis, images_first);
+  if (constant == nullptr) {
+    const Value repeated = with_repeated_constants(x, extent);
+    if (draft().batch(repeated) == BatchPlace{axis, place.outer}) return repeated;
+    fail("parameters are combined with images of a batch of {}: export with an open batch", batch());
+  }
+  const Places places{elements(shape, 0, axis), batch(), parts, elements(shape, axis + 1, shape.size()), images_first};
+  const auto one = image_of(*constant, places, axis);
+  if (!one) fail_for_numbers();
+  const Value layer = add(*one, {});
+  return parts == 1 ? layer : repeat_for_images(layer, axis, images_first);
+}
+
+// What is computed from repetitions for the file's batch is computed again from repetitions for every image.
+Value NodeReader::with_repeated_constants(Value x, std::size_t extent) {
+  const std::vector<bool> used = draft().used_layers(x);
+  std::map<Value, Value> made;
+  for (std::size_t i = 0; i < used.size(); ++i) {
+    if (!used[i]) continue;
+    const Value old = Graph::output(i);
+    const Shape shape = this->shape(old);
+    if (const auto image = repeated_image(*this, old, extent)) {
+      made[old] = repeat_for_images(*image, 0);
+      continue;
+    }
+    Draft::Layer layer = draft().layer(old);
+    std::optional<BatchPlace> place;
+    for (Value& input : layer.inputs) {
+      if (!made.contains(input)) continue;
+      input = made.at(input);
+      place = draft().batch(input);
+    }
+    if (!place) continue;
+    layer.outer = place->outer;
+    const bool reshapes = draft().computed_by<Reshape>(old) != nullptr;
+    made[old] = reshapes ? reshape(layer.inputs[0], shape) : draft().add(std::move(layer));
+    if (this->shape(made[old]) != shape) fail("it mixes the images of a batch");
+  }
+  return made.contains(x) ? made.at(x) : x;
 }
 
 Shape NodeReader::other_input_shape(std::size_t input) const {

@@ -170,6 +170,7 @@ class NodeReader {
 
   // Common layers. They add nothing if it would have no effect.
   Value reshape(Value x, const Shape& to, std::optional<std::size_t> batch_axis = std::nullopt);
+  Value squeeze(Value x, const std::vector<std::size_t>& axes);  // removes dimensions of one element; ascending
   Value transpose(Value x, std::vector<std::size_t> order);
   Value linear(Value x, double alpha, double beta);  // alpha x + beta
   Value function(Activation::Function function, Value x, float alpha = 0, float beta = 0);
@@ -206,6 +207,7 @@ class NodeReader {
   void set(Value value, std::size_t output = 0) { set(Item(Computed{value}), output); }
 
  private:
+  Value with_repeated_constants(Value x, std::size_t extent);  // which the file's batch has
   // Devices compute no values without dimensions. A number is a layer's only element, reshaped.
   Value number_of(Value element);
   Value append(Operation operation, std::vector<Value> inputs, std::vector<Stored> parameters);

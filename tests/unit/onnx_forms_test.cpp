@@ -141,6 +141,44 @@ TEST_CASE("Constants of a fixed batch that are equal for its images are repeated
   }
 }
 
+// As position encodings are computed, from a constant or a parameter that the exporter repeated for the file's batch.
+TEST_CASE("What a file of a fixed batch computes from equal images and parameters is repeated for every image") {
+  Repeated r(2);
+  Model& m = r.model;
+  m.tensor<float>("onnx::c", {2, 1, 1, 2}, {7, 8, 7, 8}).tensor<float>("scale", {2}, {10, 100});
+  m.tensor<float>("conv.weight", {1, 1, 1, 1}, {2});
+  SECTION("by a convolution") {
+    m.node("Conv", {"onnx::c", "conv.weight"}, {"c"}).node("Add", {"x", "c"}, {"s"}).node("Flatten", {"s"}, {"y"});
+    CHECK(outputs(m.file(), {1, 2, 3, 4, 5, 6}, 3) == Values{15, 18, 17, 20, 19, 22});
+    CHECK(test::trained_names(m.read().graph) == std::set<std::string>{"conv.weight"});
+  }
+  SECTION("by products, and rearranged") {
+    m.tensor<std::int64_t>("onnx::rows", {2}, {2, 2}).tensor<std::int64_t>("onnx::images", {4}, {2, 1, 1, 2});
+    m.node("Reshape", {"onnx::c", "onnx::rows"}, {"rows"}).node("Mul", {"rows", "scale"}, {"p"});
+    m.node("Reshape", {"p", "onnx::images"}, {"c"});
+    m.node("Concat", {"x", "c"}, {"both"}, {{"axis", 1}}).node("Flatten", {"both"}, {"y"});
+    CHECK(outputs(m.file(), {1, 2, 3, 4, 5, 6}, 3) == Values{1, 2, 70, 800, 3, 4, 70, 800, 5, 6, 70, 800});
+  }
+  SECTION("by tiles of a computed image") {
+    m.tensor<float>("onnx::one_image", {1, 1, 1, 2}, {7, 8}).tensor<std::int64_t>("onnx::times", {4}, {2, 1, 1, 1});
+    m.node("Conv", {"onnx::one_image", "conv.weight"}, {"p"}).node("Tile", {"p", "onnx::times"}, {"c"});
+    m.node("Concat", {"x", "c"}, {"both"}, {{"axis", 2}}).node("Flatten", {"both"}, {"y"});
+    CHECK(outputs(m.file(), {1, 2, 3, 4, 5, 6}, 3) == Values{1, 2, 14, 16, 3, 4, 14, 16, 5, 6, 14, 16});
+  }
+  SECTION("for parts of images") {  // as masks of windows are
+    m.tensor<std::int64_t>("onnx::parts", {2}, {-1, 1}).tensor<float>("onnx::mask", {4, 1}, {7, 8, 7, 8});
+    m.tensor<float>("bias", {1, 1}, {10}).tensor<std::int64_t>("onnx::back", {2}, {-1, 2});
+    m.node("Reshape", {"x", "onnx::parts"}, {"parts"}).node("Add", {"bias", "onnx::mask"}, {"c"});
+    m.node("Add", {"parts", "c"}, {"s"}).node("Reshape", {"s", "onnx::back"}, {"y"});
+    CHECK(outputs(m.file(), {1, 2, 3, 4, 5, 6}, 3) == Values{18, 20, 20, 22, 22, 24});
+  }
+  SECTION("but not parameters of each image") {
+    m.tensor<float>("token", {2, 1, 1, 2}, {7, 8, 7, 8}).node("Relu", {"x"}, {"r"}).node("Add", {"r", "token"}, {"s"});
+    CHECK(m.node("Flatten", {"s"}, {"y"}).problems() ==
+          Names{"node n_s (Add): parameters are combined with images of a batch of 2: export with an open batch"});
+  }
+}
+
 TEST_CASE("Constants of a fixed batch for rows that images follow are repeated for every image") {
   const std::int64_t batch = GENERATE(1, 2);
   Model m({batch, 1, 1, 2});
