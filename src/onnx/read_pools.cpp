@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "kernels/base/error.h"
 #include "src/onnx/fold.h"
@@ -164,21 +165,28 @@ void read_mean(NodeReader& n) {
   n.set(mean(n, x, reduction(n, x)));
 }
 
+Value sum_of(NodeReader& n, Value x, const Reduction& r) {
+  return n.linear(mean(n, x, r), static_cast<double>(r.elements), 0);
+}
+
+// Sums the functions' values.
+template <Activation::Function... function>
 void read_sum(NodeReader& n) {
   const Value x = n.value(0);
-  const Reduction r = reduction(n, x);
-  n.set(n.linear(mean(n, x, r), static_cast<double>(r.elements), 0));
+  Value summed = x;
+  ((summed = n.function(function, summed)), ...);
+  n.set(sum_of(n, summed, reduction(n, x)));
 }
 
 // The maximum over dimensions, which are moved to the end and joined.
-Value maximum(NodeReader& n, Value x, const Reduction& r) {
+Value largest(NodeReader& n, Value x, const Reduction& r) {
   const Shape in = n.shape(x);
   std::vector<std::size_t> order;
   Shape joined, kept, removed;
   for (std::size_t i = 0; i < in.size(); ++i) {
-    const bool reduced = std::ranges::find(r.axes, i) != r.axes.end();
-    kept.push_back(reduced ? 1 : in[i]);
-    if (reduced) continue;
+    const bool removes = std::ranges::find(r.axes, i) != r.axes.end();
+    kept.push_back(removes ? 1 : in[i]);
+    if (removes) continue;
     order.push_back(i);
     joined.push_back(in[i]);
   }
@@ -190,19 +198,31 @@ Value maximum(NodeReader& n, Value x, const Reduction& r) {
     if (!place || keep) return place ? std::optional(place->axis) : std::nullopt;
     return static_cast<std::size_t>(std::ranges::find(order, place->axis) - order.begin());
   };
-  const Value largest = n.add(Maximum{}, {n.reshape(n.transpose(x, order), joined, at(false))});
-  return n.reshape(largest, r.keep ? kept : removed, at(r.keep));
+  const Value reduced = n.add(Maximum{}, {n.reshape(n.transpose(x, order), joined, at(false))});
+  return n.reshape(reduced, r.keep ? kept : removed, at(r.keep));
 }
 
 void read_max(NodeReader& n) {
   const Value x = n.value(0);
-  n.set(maximum(n, x, reduction(n, x)));
+  n.set(largest(n, x, reduction(n, x)));
 }
 
 void read_min(NodeReader& n) {
   const Value x = n.value(0);
   const Reduction r = reduction(n, x);
-  n.set(n.linear(maximum(n, n.linear(x, -1, 0), r), -1, 0));
+  n.set(n.linear(largest(n, n.linear(x, -1, 0), r), -1, 0));
+}
+
+// Subtracting the largest element keeps exponentials finite.
+void read_log_sum_exp(NodeReader& n) {
+  const Value x = n.value(0);
+  Reduction r = reduction(n, x);
+  const bool keep = std::exchange(r.keep, true);
+  const Value most = largest(n, x, r);
+  const Value from_most = n.combine(Arithmetic::Operator::difference, x, most);
+  const Value summed = sum_of(n, n.function(Activation::Function::exponential, from_most), r);
+  const Value made = n.combine(Arithmetic::Operator::sum, n.function(Activation::Function::logarithm, summed), most);
+  n.set(keep ? made : n.squeeze(made, r.axes));
 }
 
 // The Euclidean length. That of zeros is tiny, so that its gradient is finite; as in PyTorch, it is 0.
@@ -233,7 +253,10 @@ void add_pools(ReadNodes& all) {
   all["GlobalAveragePool"] = read_global_average_pool;
   all["GlobalMaxPool"] = read_global_max_pool;
   all["ReduceMean"] = read_mean;
-  all["ReduceSum"] = read_sum;
+  all["ReduceSum"] = read_sum<>;
+  all["ReduceL1"] = read_sum<Activation::Function::absolute>;
+  all["ReduceSumSquare"] = read_sum<Activation::Function::square>;
+  all["ReduceLogSumExp"] = read_log_sum_exp;
   all["ReduceL2"] = read_l2;
   all["ReduceMax"] = read_max;
   all["ReduceMin"] = read_min;

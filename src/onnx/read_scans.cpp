@@ -1,6 +1,7 @@
 #include "kernels/base/error.h"
 #include "src/onnx/fold.h"
 #include "src/onnx/linear_map.h"
+#include "src/onnx/masks.h"
 #include "src/onnx/reader.h"
 
 namespace annulus {
@@ -22,10 +23,25 @@ void read_cumulative_sum(NodeReader& n) {
   n.set(mapped(n, x, axis, std::move(ones)));
 }
 
+// Keeps the upper or lower triangle; the rest becomes 0, also if it is not finite.
+void read_triangle(NodeReader& n) {
+  const Value x = n.value(0);
+  const Shape shape = n.shape(x);
+  if (shape.size() < 2) fail("its input of {} is not a matrix", n.text(x));
+  const Shape matrix(shape.end() - 2, shape.end());
+  for (const std::size_t axis : {shape.size() - 2, shape.size() - 1}) n.expect_not_batch(x, axis);
+  if (matrix[0] > kMostConstantElements / matrix[1]) fail("its matrices of {} are too large", to_string(matrix));
+  const HostTensor ones = real_numbers(matrix, std::vector<double>(elements(matrix), 1));
+  const HostTensor* diagonal = n.has(1) ? &n.expect_constant(1) : nullptr;
+  if (diagonal != nullptr) n.expect_same_for_batches(1);
+  n.set(n.combine(Arithmetic::Operator::choice, x, constant(n, *evaluate("Trilu", n.attributes, {&ones, diagonal}))));
+}
+
 }  // namespace
 
 void add_scans(ReadNodes& all) {
   all["CumSum"] = read_cumulative_sum;
+  all["Trilu"] = read_triangle;
 }
 
 }  // namespace annulus

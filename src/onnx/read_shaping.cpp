@@ -79,28 +79,13 @@ void read_flatten(NodeReader& n) {
   n.set(n.reshape(x, {rows, elements(shape) / rows}));
 }
 
-// Where the batch's dimension is among those that are kept.
-std::optional<std::size_t> batch_after_removal(NodeReader& n, Value x, const std::vector<std::size_t>& removed) {
-  const auto place = n.draft().batch(x);
-  if (!place) return std::nullopt;
-  if (std::ranges::find(removed, place->axis) != removed.end()) fail("it removes the batch's dimension");
-  const auto before = std::ranges::count_if(removed, [&](std::size_t axis) { return axis < place->axis; });
-  return place->axis - static_cast<std::size_t>(before);
-}
-
-Value without_axes(NodeReader& n, Value x, const std::vector<std::size_t>& axes) {
-  Shape shape = n.shape(x);
-  for (std::size_t i = axes.size(); i-- > 0;) shape.erase(shape.begin() + at(axes[i]));
-  return n.reshape(x, shape, batch_after_removal(n, x, axes));
-}
-
 void read_squeeze(NodeReader& n) {
   const Value x = n.value(0);
   const auto wanted = n.wholes_or(1, "axes");
   auto axes = squeezed_axes(n.shape(x), wanted);
   const auto place = n.draft().batch(x);
   if (wanted.empty() && place) std::erase(axes, place->axis);
-  n.set(without_axes(n, x, axes));
+  n.set(n.squeeze(x, axes));
 }
 
 void read_unsqueeze(NodeReader& n) {
@@ -192,7 +177,7 @@ Value gather_at(NodeReader& n, Value x, std::size_t axis, const HostTensor& plac
   std::vector<std::size_t> indices;
   for (const std::int64_t place : places.wholes) indices.push_back(checked_axis(place, shape[axis]));
   x = n.gather(x, axis, indices);
-  if (places_shape.empty()) return without_axes(n, x, {axis});
+  if (places_shape.empty()) return n.squeeze(x, {axis});
   shape.erase(shape.begin() + at(axis));
   shape.insert(shape.begin() + at(axis), places_shape.begin(), places_shape.end());
   std::optional<std::size_t> batch_axis;
@@ -429,6 +414,19 @@ void read_space_to_depth(NodeReader& n) {
 }
 
 }  // namespace
+
+Value NodeReader::squeeze(Value x, const std::vector<std::size_t>& axes) {
+  const auto place = draft().batch(x);
+  Shape to = shape(x);
+  std::optional<std::size_t> batch_axis;
+  if (place) {
+    if (std::ranges::find(axes, place->axis) != axes.end()) fail("it removes the batch's dimension");
+    const auto before = std::ranges::count_if(axes, [&](std::size_t axis) { return axis < place->axis; });
+    batch_axis = place->axis - static_cast<std::size_t>(before);
+  }
+  for (std::size_t i = axes.size(); i-- > 0;) to.erase(to.begin() + at(axes[i]));
+  return reshape(x, to, batch_axis);
+}
 
 Value NodeReader::expand_by_batch(Value x, Shape to, std::size_t axis) {
   const auto place = draft().batch(x);

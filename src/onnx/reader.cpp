@@ -34,9 +34,9 @@ std::string nearest(const std::string& op) {
       {"LpNormalization", "ReduceL2 and Div"},
       {"Loop", "a network without loops that depend on its input"},
       {"Scan", "a network without loops that depend on its input"},
-      {"LSTM", "a network for images"},
-      {"GRU", "a network for images"},
-      {"RNN", "a network for images"},
+      {"LSTM", "a network without recurrent layers"},
+      {"GRU", "a network without recurrent layers"},
+      {"RNN", "a network without recurrent layers"},
       {"TopK", "its input, outside the network"},
       {"ArgMax", "its input: logits"},
   };

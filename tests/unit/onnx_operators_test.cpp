@@ -163,6 +163,72 @@ TEST_CASE("Maxima and minima of ONNX files over dimensions") {
   }
 }
 
+TEST_CASE("Sums of functions over dimensions in ONNX files") {
+  SixPixels t;
+  t.model.number("mean", 100).node("Sub", {"x", "mean"}, {"d"});  // -100 -70 100 / -90 155 -10
+  SECTION("of absolute values") {
+    t.model.node("ReduceL1", {"d"}, {"a"}, {{"axes", Wholes{3}}});
+    t.expect({270, 255});
+  }
+  SECTION("of squares") {
+    t.model.node("ReduceSumSquare", {"d"}, {"a"}, {{"axes", Wholes{2}}, {"keepdims", 0}});
+    t.expect({18100, 28925, 10100});
+  }
+  SECTION("logarithms of sums of exponentials") {
+    t.model.node("ReduceLogSumExp", {"d"}, {"a"}, {{"axes", Wholes{3}}});
+    t.expect({100, 155});
+  }
+  SECTION("logarithms of sums of exponentials, without the dimensions") {
+    t.model.number("scale", 0.01f).node("Mul", {"d", "scale"}, {"b"});
+    t.model.node("ReduceLogSumExp", {"b"}, {"a"}, {{"axes", Wholes{-1, 2}}, {"keepdims", 0}});
+    float sum = 0;
+    for (const float d : {-1.0f, -0.7f, 1.0f, -0.9f, 1.55f, -0.1f}) sum += std::exp(d);
+    t.model.node("Concat", {"a", "a"}, {"both"}, {{"axis", 1}}).node("Identity", {"both"}, {"y"});
+    check(outputs(t.model, {0, 30, 200, 10, 255, 90}), {std::log(sum), std::log(sum)});
+  }
+}
+
+// Element c of channel 0 and 1 of images of 2 rows and 3 columns is a volume's element, and the volumes have one
+// channel.
+TEST_CASE("Convolutions of volumes, whose windows have one element of a dimension, are those of its images") {
+  const std::size_t flat = GENERATE(0, 1, 2);
+  CAPTURE(flat);
+  Model model({-1, 2, 2, 3});
+  model.tensor<std::int64_t>("to", {5}, {-1, 1, 2, 2, 3}).node("Reshape", {"x", "to"}, {"volume"});
+  Wholes kernel{2, 2, 2}, pads{0, 0, 0, 1, 1, 1};
+  kernel[flat] = 1;
+  pads[3 + flat] = 0;
+  model.tensor<float>("conv.weight", {1, 1, kernel[0], kernel[1], kernel[2]}, {1, 10, 100, 1000});
+  model.tensor<float>("conv.bias", {1}, {0.5f});
+  model.node("Conv", {"volume", "conv.weight", "conv.bias"}, {"a"}, {{"kernel_shape", kernel}, {"pads", pads}});
+  model.node("Flatten", {"a"}, {"y"});
+  const std::vector<std::uint8_t> pixels{1, 7, 2, 8, 3, 9, 4, 1, 5, 2, 6, 3};  // channels last
+  const auto at = [&](std::size_t a, std::size_t b, std::size_t c) {
+    return a < 2 && b < 2 && c < 3 ? static_cast<float>(pixels[(b * 3 + c) * 2 + a]) : 0;
+  };
+  Values expected;
+  for (std::size_t a = 0; a < 2; ++a)
+    for (std::size_t b = 0; b < 2; ++b)
+      for (std::size_t c = 0; c < 3; ++c) {
+        if (flat == 0) expected.push_back(at(a, b, c) + 10 * at(a, b, c + 1) + 100 * at(a, b + 1, c));
+        if (flat == 1) expected.push_back(at(a, b, c) + 10 * at(a, b, c + 1) + 100 * at(a + 1, b, c));
+        if (flat == 2) expected.push_back(at(a, b, c) + 10 * at(a, b + 1, c) + 100 * at(a + 1, b, c));
+        const std::size_t one = 1, none = 0;
+        expected.back() +=
+            1000 * at(a + (flat == 0 ? none : one), b + (flat == 1 ? none : one), c + (flat == 2 ? none : one)) + 0.5f;
+      }
+  check(outputs(model, pixels), expected);
+  CHECK(test::trained_names(model.read().graph) == std::set<std::string>{"conv.weight", "conv.bias"});
+}
+
+TEST_CASE("Convolutions of volumes with windows in all dimensions are refused") {
+  Model model({-1, 2, 2, 3});
+  model.tensor<std::int64_t>("to", {5}, {-1, 1, 2, 2, 3}).node("Reshape", {"x", "to"}, {"volume"});
+  model.parameter("conv.weight", {1, 1, 2, 2, 2}).node("Conv", {"volume", "conv.weight"}, {"y"});
+  CHECK(model.problems() == test::Names{"node n_y (Conv): volumes are supported only if the windows have one element "
+                                        "of a dimension"});
+}
+
 TEST_CASE("Large windows of max pools are pooled by rows and by columns") {
   const bool global = GENERATE(true, false);
   const std::int64_t size = global ? 300 : 20;
@@ -178,6 +244,23 @@ TEST_CASE("Large windows of max pools are pooled by rows and by columns") {
                {{"kernel_shape", Wholes{17, 18}}, {"strides", Wholes{4, 4}}, {"pads", Wholes{1, 1, 0, 1}}});
   model.node("Flatten", {"a"}, {"y"});
   check(outputs(model, pixels), global ? Values{255} : Values{240, 240, 198, 255});
+}
+
+// oneDNN has the channels of these images last.
+TEST_CASE("The mean of images of one pixel is the pixel") {
+  const auto found = [](bool pool) {
+    Model model({-1, 3, 4, 4});
+    model.parameter("s.weight", {16, 3, 2, 2}).parameter("n.weight", {16}).parameter("c.weight", {16, 16, 2, 2});
+    model.node("Conv", {"x", "s.weight"}, {"a"}, {{"strides", Wholes{2, 2}}});
+    model.node("Transpose", {"a"}, {"t"}, {{"perm", Wholes{0, 2, 3, 1}}});
+    model.node("LayerNormalization", {"t", "n.weight"}, {"l"});
+    model.node("Transpose", {"l"}, {"u"}, {{"perm", Wholes{0, 3, 1, 2}}}).node("Conv", {"u", "c.weight"}, {"b"});
+    if (pool) model.node("GlobalAveragePool", {"b"}, {"p"});
+    std::vector<std::uint8_t> pixels(2 * 3 * 4 * 4);
+    for (std::size_t i = 0; i < pixels.size(); ++i) pixels[i] = static_cast<std::uint8_t>(i * 7919 % 199);
+    return test::outputs(model.node("Flatten", {pool ? "p" : "b"}, {"y"}).file(), pixels, 2);
+  };
+  check(found(true), found(false));
 }
 
 TEST_CASE("Lines are read as images of one row") {
@@ -235,6 +318,22 @@ TEST_CASE("Cumulative sums of ONNX files") {
     t.model.tensor<float>("onnx::ones", {2, 3}, {1, 1, 1, 2, 2, 2}).node("CumSum", {"onnx::ones", "last"}, {"c"});
     t.model.node("Mul", {"x", "c"}, {"a"});
     t.expect({0, 60, 600, 20, 1020, 540});
+  }
+}
+
+TEST_CASE("Triangles of computed matrices in ONNX files") {
+  SixPixels t;
+  SECTION("the upper one") {
+    t.model.node("Trilu", {"x"}, {"a"});
+    t.expect({0, 30, 200, 0, 255, 90});
+  }
+  SECTION("the lower one, from the diagonal on") {
+    t.model.tensor<std::int64_t>("k", {}, {1}).node("Trilu", {"x", "k"}, {"a"}, {{"upper", 0}});
+    t.expect({0, 30, 0, 10, 255, 90});
+  }
+  SECTION("without values that are not finite") {
+    t.model.node("Log", {"x"}, {"log"}).tensor<std::int64_t>("k", {}, {1}).node("Trilu", {"log", "k"}, {"a"});
+    t.expect({0, std::log(30.0f), std::log(200.0f), 0, 0, std::log(90.0f)});
   }
 }
 
