@@ -16,15 +16,6 @@ namespace {
 using Inputs = FoldInputs;
 using Indices = std::vector<std::size_t>;
 
-const HostTensor& input(const Inputs& inputs, std::size_t i) {
-  if (i >= inputs.size() || inputs[i] == nullptr) fail("it has no input {}", i);
-  return *inputs[i];
-}
-
-bool has(const Inputs& inputs, std::size_t i) {
-  return i < inputs.size() && inputs[i] != nullptr;
-}
-
 const std::vector<std::int64_t>& wholes(const Inputs& inputs, std::size_t i) {
   if (input(inputs, i).real()) fail("its input {} must be whole numbers", i);
   return input(inputs, i).wholes;
@@ -624,6 +615,15 @@ const FoldRules& rules() {
 }
 
 }  // namespace
+
+const HostTensor& input(const FoldInputs& inputs, std::size_t i) {
+  if (i >= inputs.size() || inputs[i] == nullptr) fail("it has no input {}", i);
+  return *inputs[i];
+}
+
+bool has(const FoldInputs& inputs, std::size_t i) {
+  return i < inputs.size() && inputs[i] != nullptr;
+}
 
 std::size_t checked_axis(std::int64_t axis, std::size_t dimensions) {
   const auto count = static_cast<std::int64_t>(dimensions);

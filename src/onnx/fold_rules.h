@@ -14,6 +14,9 @@ using FoldInputs = std::vector<const HostTensor*>;
 using FoldRule = HostTensor (*)(const Attributes& attributes, const FoldInputs& inputs);
 using FoldRules = std::map<std::string_view, FoldRule>;
 
+const HostTensor& input(const FoldInputs& inputs, std::size_t i);  // throws Error if it is missing
+bool has(const FoldInputs& inputs, std::size_t i);
+
 // Sums and extrema along dimensions, triangles of matrices, elements at places, and quantized values.
 void add_scan_rules(FoldRules& rules);
 

@@ -9,15 +9,6 @@
 namespace annulus {
 namespace {
 
-const HostTensor& input(const FoldInputs& inputs, std::size_t i) {
-  if (i >= inputs.size() || inputs[i] == nullptr) fail("it has no input {}", i);
-  return *inputs[i];
-}
-
-bool has(const FoldInputs& inputs, std::size_t i) {
-  return i < inputs.size() && inputs[i] != nullptr;
-}
-
 std::int64_t whole(const FoldInputs& inputs, std::size_t i) {
   const HostTensor& tensor = input(inputs, i);
   if (tensor.real() || tensor.size() != 1) fail("its input {} must be one whole number", i);

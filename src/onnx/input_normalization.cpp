@@ -151,7 +151,7 @@ std::optional<Scaled> concatenated(const Draft& draft, const Draft::Layer& layer
 }
 
 // The channels stay a dimension if as many elements are before it, else they are merged.
-Scaled reshaped(Scaled x, const Shape& from, const Shape& to) {
+Scaled with_shape(Scaled x, const Shape& from, const Shape& to) {
   if (!x.axis) return x;
   std::size_t before = 1, product = 1;
   for (std::size_t i = 0; i < *x.axis; ++i) before *= from[i];
@@ -214,7 +214,7 @@ class Follow {
     return changed([&](const Scaled& x) { return picked(x, gather.axis, gather.indices); });
   }
   std::optional<Scaled> operator()(const Reshape&) const {
-    return changed([&](const Scaled& x) { return reshaped(x, draft_.shape(layer_.inputs[0], 1), layer_.of_one); });
+    return changed([&](const Scaled& x) { return with_shape(x, draft_.shape(layer_.inputs[0], 1), layer_.of_one); });
   }
   std::optional<Scaled> operator()(const Transpose& transpose) const {
     return changed([&](Scaled x) {

@@ -25,7 +25,7 @@ struct Patches {
 };
 
 // For each pixel of the image, the elements of all patches {block pixels, patches} that are added up.
-std::vector<std::vector<std::size_t>> sources(const Patches& p) {
+std::vector<std::vector<std::size_t>> pixels_of(const Patches& p) {
   std::vector<std::vector<std::size_t>> all(p.image.area());
   const std::size_t rows = p.rows(), columns = p.columns();
   for (std::size_t k = 0; k < p.block.area(); ++k)
@@ -57,7 +57,7 @@ void read_patches(NodeReader& n) {
   if (in.size() != 3 || in[1] % size != 0 || in[2] != patches)
     fail("its input of {} does not fit {} patches of {} pixels", to_string(in), patches, size);
   if (size > kMostConstantElements / patches) fail("its patches have too many elements");
-  const auto from = sources(p);
+  const auto from = pixels_of(p);
   std::size_t most = 1;
   for (const auto& pixel : from) most = std::max(most, pixel.size());
   const Shape flat{in[0], in[1] / size, size * patches};

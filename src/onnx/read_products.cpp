@@ -30,7 +30,7 @@ Value dense(NodeReader& n, Value x, const Stored& weight, std::size_t units, std
 constexpr const char* kTable = "an input of a layer";
 
 // The product of two values. A vector is a row, or a column, and the product has no such dimension.
-Value product(NodeReader& n, Value a, Value b) {
+Value matrix_product(NodeReader& n, Value a, Value b) {
   const Shape of_a = n.shape(a), of_b = n.shape(b);
   if (of_a.size() > 1 && of_b.size() > 1) return stacked_product(n, a, b);
   if (of_a.empty() || of_b.empty()) fail("the product with a number is not supported: use Mul");
@@ -85,7 +85,7 @@ void read_matrix_product(NodeReader& n) {
   // Computed weights are those of a dense layer if its input depends on the images.
   const bool computed = n.is_layer(0) && n.is_layer(1) && n.draft().batch(n.value(0)).has_value();
   if (!weight || n.input_shape(1).size() != 2 || (n.as<FileTensor>(1) == nullptr && !computed))
-    return n.set(product(n, n.value(0), n.value(1)));
+    return n.set(matrix_product(n, n.value(0), n.value(1)));
   const Shape shape = n.input_shape(1);
   const Value x = n.table(0, kTable);
   if (features(n.shape(x)) != shape[0])

@@ -30,7 +30,9 @@ void read_uniform_like(NodeReader& n) {
 
 // Each element is 1 with the probability that the input has.
 void read_bernoulli(NodeReader& n) {
-  n.set(RandomMask{n.input_shape(0), n.expect_number(0)});
+  RandomMask mask{n.input_shape(0)};
+  mask.kept = n.expect_number(0);
+  n.set(mask);
 }
 
 }  // namespace

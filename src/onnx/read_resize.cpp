@@ -10,43 +10,47 @@
 namespace annulus {
 namespace {
 
-Resize::Coordinates coordinates(NodeReader& n) {
+// Looks up an attribute's name in a table.
+template <class Choice>
+Choice one_of(const NodeReader& n, const char* attribute, const char* missing,
+              const std::map<std::string_view, Choice>& all) {
+  const std::string name = n.attributes.text(attribute, missing);
+  const auto found = all.find(name);
+  if (found == all.end()) fail("its {} \"{}\" is not supported: use {}", attribute, name, missing);
+  return found->second;
+}
+
+Resize::Coordinates coordinates(const NodeReader& n) {
   using enum Resize::Coordinates;
-  static const std::map<std::string, Resize::Coordinates> all{{"half_pixel", half_pixel},
-                                                              {"pytorch_half_pixel", pytorch_half_pixel},
-                                                              {"align_corners", align_corners},
-                                                              {"asymmetric", asymmetric}};
-  const std::string name = n.attributes.text("coordinate_transformation_mode", "half_pixel");
-  const auto found = all.find(name);
-  if (found == all.end()) fail("its coordinates \"{}\" are not supported: use half_pixel", name);
-  return found->second;
+  return one_of<Resize::Coordinates>(n, "coordinate_transformation_mode", "half_pixel",
+                                     {{"half_pixel", half_pixel},
+                                      {"pytorch_half_pixel", pytorch_half_pixel},
+                                      {"align_corners", align_corners},
+                                      {"asymmetric", asymmetric}});
 }
 
-Resize::Rounding rounding(NodeReader& n) {
+Resize::Rounding rounding(const NodeReader& n) {
   using enum Resize::Rounding;
-  static const std::map<std::string, Resize::Rounding> all{{"round_prefer_floor", round_prefer_floor},
-                                                           {"round_prefer_ceil", round_prefer_ceil},
-                                                           {"floor", floor},
-                                                           {"ceil", ceil}};
-  const std::string name = n.attributes.text("nearest_mode", "round_prefer_floor");
-  const auto found = all.find(name);
-  if (found == all.end()) fail("its nearest_mode \"{}\" is not supported: use round_prefer_floor", name);
-  return found->second;
+  return one_of<Resize::Rounding>(n, "nearest_mode", "round_prefer_floor",
+                                  {{"round_prefer_floor", round_prefer_floor},
+                                   {"round_prefer_ceil", round_prefer_ceil},
+                                   {"floor", floor},
+                                   {"ceil", ceil}});
 }
 
-// The output's size, by the inputs scales or sizes, which are for the dimensions `axes`.
-struct Size {
+// The output's shape, by the inputs scales or sizes, which are for the dimensions `axes`.
+struct ResizedShape {
   Shape out;
   std::vector<float> scales;  // of each dimension; 0: output / input
 };
 
-Size output_size(NodeReader& n, const Shape& in) {
+ResizedShape output_size(NodeReader& n, const Shape& in) {
   std::vector<std::int64_t> axes = n.attributes.wholes("axes");
   if (axes.empty())
     for (std::size_t i = 0; i < in.size(); ++i) axes.push_back(static_cast<std::int64_t>(i));
   const bool by_size = n.has(3);
   const HostTensor& given = n.expect_constant(by_size ? 3 : 2);
-  Size size{in, std::vector<float>(in.size(), by_size ? 0.0f : 1.0f)};
+  ResizedShape size{in, std::vector<float>(in.size(), by_size ? 0.0f : 1.0f)};
   if (given.size() != axes.size() || given.real() == by_size)
     fail("its {} must be for {} dimensions", by_size ? "sizes" : "scales", axes.size());
   for (std::size_t i = 0; i < axes.size(); ++i) {
@@ -109,7 +113,7 @@ HostTensor resize_matrix(const Interpolation& how, std::size_t in, std::size_t o
 }
 
 // Resizes that the operation Resize does not have: cubic ones, with antialias, and of other values than images.
-Value mapped(NodeReader& n, Value x, bool cubic, const Size& size) {
+Value mapped(NodeReader& n, Value x, bool cubic, const ResizedShape& size) {
   const Shape in = n.shape(x);
   const Interpolation how{coordinates(n), cubic, n.attributes.whole("antialias", 0) != 0,
                           n.attributes.whole("exclude_outside", 0) != 0, n.attributes.real("cubic_coeff_a", -0.75f)};
@@ -131,7 +135,7 @@ void read_resize(NodeReader& n) {
   if (n.attributes.text("keep_aspect_ratio_policy", "stretch") != "stretch")
     fail("a keep_aspect_ratio_policy is not supported: give sizes");
   if (in.size() < 3) fail("its input of {} is not supported: use images", to_string(in));
-  const Size size = output_size(n, in);
+  const ResizedShape size = output_size(n, in);
   const bool antialias = n.attributes.whole("antialias", 0) != 0;
   if (mode == "cubic" || (mode == "linear" && (antialias || in.size() != 4)))
     return n.set(mapped(n, x, mode == "cubic", size));

@@ -10,6 +10,7 @@
 #include <set>
 #include <utility>
 
+#include "src/onnx/digits.h"
 #include "src/onnx/file.h"
 #include "src/onnx/marks.h"
 #include "src/onnx/node_scope.h"
@@ -20,10 +21,6 @@ namespace annulus {
 namespace {
 
 constexpr const char* kTrace = "pkg.torch.onnx.fx_node";
-
-bool is_number(std::string_view text) {
-  return !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos;
-}
 
 std::string leaf_of(const std::string& parameter) {
   return parameter.substr(parameter.rfind('.') + 1);

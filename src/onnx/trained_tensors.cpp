@@ -6,6 +6,7 @@
 #include <array>
 #include <set>
 
+#include "src/onnx/digits.h"
 #include "src/onnx/marks.h"
 #include "src/onnx/tensor.h"
 
@@ -16,10 +17,6 @@ using Decision = TrainedTensors::Decision;
 
 constexpr const char* kComputed =
     "computed by the exporter: if from parameters, export with do_constant_folding=False to train them";
-
-bool is_number(std::string_view text) {
-  return !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos;
-}
 
 // Whether a text is `stem` and a number.
 bool is_numbered(std::string_view text, std::string_view stem) {
