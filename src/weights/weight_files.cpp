@@ -1,10 +1,9 @@
 #include "src/weights/weight_files.h"
 
 #include <algorithm>
-#include <cctype>
-#include <string_view>
 
 #include "kernels/base/error.h"
+#include "src/io/content_kind.h"
 #include "src/io/file_io.h"
 #include "src/io/json.h"
 #include "src/io/printable.h"
@@ -13,30 +12,8 @@ namespace annulus {
 namespace {
 
 namespace fs = std::filesystem;
-using namespace std::string_view_literals;
 
 constexpr std::size_t kMostIndexBytes = 100'000'000;
-
-std::string begin_of(const fs::path& file) {
-  constexpr std::uint64_t most = 512;
-  const FileDescriptor open = open_to_read(file);
-  std::vector<std::uint8_t> bytes(std::min(size_of(open, file), most));
-  read_at(open, file, 0, bytes);
-  return {bytes.begin(), bytes.end()};
-}
-
-// "  <HTML>" begins with "<html".
-bool begins_like(std::string_view text, std::string_view lower) {
-  while (!text.empty() && std::isspace(static_cast<unsigned char>(text.front()))) text.remove_prefix(1);
-  return text.size() >= lower.size() && std::equal(lower.begin(), lower.end(), text.begin(), [](char a, char b) {
-           return a == std::tolower(static_cast<unsigned char>(b));
-         });
-}
-
-// The length of the header, below 2^32, and the header.
-bool is_like_safetensors(std::string_view begin) {
-  return begin.size() > 8 && begin.substr(4, 4) == "\0\0\0\0"sv && begin[8] == '{';
-}
 
 std::string converted_name(const fs::path& file) {
   return fs::path(file).replace_extension(".safetensors").string();
@@ -60,19 +37,28 @@ std::string converted_name(const fs::path& file) {
 // Throws Error if the file is recognized as one of another kind.
 void expect_no_other_kind(const fs::path& file, const std::string& begin) {
   const std::string name = file.string();
-  if (is_like_safetensors(begin)) return;
-  if (begin.empty()) fail("{}: empty (0 bytes); fetch it again", name);
-  if (begin.starts_with("version https://git-lfs"))
-    fail("{}: a pointer of git-lfs, not the weights themselves; fetch them with 'git lfs pull'", name);
-  if (begins_like(begin, "<!doctype html") || begins_like(begin, "<html"))
-    fail("{}: an HTML page, not weights; download the file itself, not the page that shows it", name);
-  if (begin.starts_with("PK\3\4")) begin.find(".npy") != begin.npos ? fail_for_numpy(file) : fail_for_pytorch(file);
-  // Pickled: the format before PyTorch 1.6.
-  if (begin.size() > 1 && begin[0] == '\x80' && begin[1] >= 2 && begin[1] <= 5) fail_for_pytorch(file);
-  if (begin.starts_with("\x93NUMPY")) fail("{}: an array of NumPy's; give a safetensors file with names", name);
-  if (begin.starts_with("GGUF")) fail("{}: a GGUF file; give the safetensors file that it was made from", name);
-  if (begin.starts_with("\x1f\x8b")) fail("{}: compressed with gzip; unpack it first", name);
-  if (file.extension() == ".onnx") fail("{}: an ONNX file; give it as --model, which has its weights", name);
+  switch (content_kind(begin)) {
+    case ContentKind::safetensors:
+      return;
+    case ContentKind::empty:
+      fail("{}: empty (0 bytes); fetch it again", name);
+    case ContentKind::git_lfs_pointer:
+      fail("{}: a pointer of git-lfs, not the weights themselves; fetch them with 'git lfs pull'", name);
+    case ContentKind::web_page:
+      fail("{}: an HTML page, not weights; download the file itself, not the page that shows it", name);
+    case ContentKind::zip:
+      begin.find(".npy") != begin.npos ? fail_for_numpy(file) : fail_for_pytorch(file);
+    case ContentKind::pickle:
+      fail_for_pytorch(file);
+    case ContentKind::npy:
+      fail("{}: an array of NumPy's; give a safetensors file with names", name);
+    case ContentKind::gguf:
+      fail("{}: a GGUF file; give the safetensors file that it was made from", name);
+    case ContentKind::gzip:
+      fail("{}: compressed with gzip; unpack it first", name);
+    default:
+      if (file.extension() == ".onnx") fail("{}: an ONNX file; give it as --model, which has its weights", name);
+  }
 }
 
 // The names of the tensors in each file of an index.
@@ -104,12 +90,11 @@ std::string parts_of(const fs::path& file) {
 }  // namespace
 
 bool is_hdf5(const fs::path& file) {
-  return begin_of(file).starts_with("\x89HDF\r\n");
+  return content_kind(beginning(file)) == ContentKind::hdf5;
 }
 
 WeightFiles::WeightFiles(const fs::path& file) {
-  const std::string begin = begin_of(file);
-  if (!is_like_safetensors(begin) && begins_like(begin, "{")) {
+  if (content_kind(beginning(file)) == ContentKind::json) {
     const auto index = read_index(file);
     for (const auto& [part, names] : index) {
       const fs::path path = file.parent_path() / part;
@@ -127,7 +112,7 @@ WeightFiles::WeightFiles(const fs::path& file) {
 
 // `listed`: all tensors that the file must have; none if there is no index.
 void WeightFiles::add(const fs::path& file, const std::vector<std::string>& listed) {
-  expect_no_other_kind(file, begin_of(file));
+  expect_no_other_kind(file, beginning(file));
   files_.emplace_back(file);
   const std::vector<StoredTensor>& tensors = files_.back().tensors();
   for (std::size_t i = 0; i < tensors.size(); ++i) {
