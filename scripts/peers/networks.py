@@ -33,8 +33,9 @@ FAMILIES = """
     nasnetalarge pnasnet5large
 """.split()
 # Networks whose attention PyTorch's newer exporter cannot export as one operation.
-UNFUSED = ("huggingface/beit", "huggingface/data2vec-vision", "huggingface/swin", "timm/hiera_tiny_224",
-           "timm/maxvit_pico_rw_256", "timm/nest_tiny", "timm/twins_svt_small", "timm/vit_relpos_small_patch16_224")
+UNFUSED = ("huggingface/beit", "huggingface/data2vec-vision", "huggingface/swin", "timm/beit_base_patch16_224",
+           "timm/hiera_tiny_224", "timm/maxvit_pico_rw_256", "timm/nest_tiny", "timm/twins_svt_small",
+           "timm/vit_relpos_small_patch16_224")
 TOO_LARGE = ("vit_h_14", "regnet_y_128gf")  # over 600 million parameters: over 20 GB in float64, with momenta
 
 
