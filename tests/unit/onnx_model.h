@@ -10,8 +10,8 @@
 #include <variant>
 #include <vector>
 
-#include "models/freeze.h"
-#include "models/state_dict.h"
+#include "models/graph/state_dict.h"
+#include "models/rewrites/freeze.h"
 #include "src/onnx/read.h"
 #include "tests/unit/error_text.h"
 
