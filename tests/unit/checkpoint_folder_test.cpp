@@ -18,13 +18,17 @@ namespace {
 using Catch::Contains;
 namespace fs = std::filesystem;
 
+Score score(int correct) {
+  return test::score_of(100, {{Measure::accuracy, correct}});
+}
+
 // A checkpoint after `step` steps, with `correct` of 100 images classified correctly; -1: not evaluated.
 Checkpoint after_steps(std::uint64_t step, int correct = -1) {
   Checkpoint checkpoint;
   checkpoint.model = "lenet";
   checkpoint.run.step = step;
   checkpoint.parameters = {{"weight", {2}, {static_cast<float>(step), 1}, {{0, 0}}}};
-  if (correct >= 0) checkpoint.run.score = test::score_of(100, {{Measure::accuracy, correct}});
+  if (correct >= 0) checkpoint.run.score = score(correct);
   return checkpoint;
 }
 
@@ -67,7 +71,7 @@ TEST_CASE("a folder keeps the last checkpoints and the best, with links to both"
   CHECK(steps(run.path()) == std::set{30, 50, 1234567890});
   CHECK(read_checkpoint(run / "checkpoint.h5").run.step == 1234567890);
   CHECK(read_checkpoint(run / "best.h5").run.step == 30);
-  CHECK(folder.best() == Score{90, 100});
+  CHECK(folder.best() == score(90));
   CHECK(fs::read_symlink(run / "best.h5") == "checkpoints/step-000000030.h5");  // the folder may be moved
   CHECK(newest_step(run.path()) == 1234567890);
   CHECK(run.files() == 3);
@@ -87,7 +91,7 @@ TEST_CASE("a writer killed at any stage leaves a complete newest checkpoint", "[
   CHECK_THROWS_AS(write(killed, after_steps(30, 60)), Killed);
   CHECK(newest_step(run.path()) == (stage == "written" ? 20 : 30));
   CHECK(read_checkpoint(run / "checkpoint.h5").run.step == (stage == "linked" ? 30 : 20));
-  CHECK(folder.best() == (stage == "written" ? Score{50, 100} : Score{60, 100}));
+  CHECK(folder.best() == (stage == "written" ? score(50) : score(60)));
   // A resumed run restores the links.
   write(folder, after_steps(40, 55));
   CHECK(steps(run.path()) == (stage == "written" ? std::set{40} : std::set{30, 40}));
@@ -121,7 +125,7 @@ TEST_CASE("a damaged checkpoint is skipped with a warning, and later removed", "
   REQUIRE(found->damaged.size() == 2);
   CHECK_THAT(found->damaged[0], Contains("skipped a damaged checkpoint") && Contains("step-000000030.h5"));
   CHECK_THAT(found->damaged[1], Contains("step-000000020.h5"));
-  CHECK(folder.best() == Score{10, 100});
+  CHECK(folder.best() == score(10));
   write(folder, after_steps(15));
   CHECK(steps(run.path()) == std::set{10, 15});
   CHECK(read_checkpoint(run / "best.h5").run.step == 10);
@@ -149,7 +153,7 @@ TEST_CASE("a checkpoint that cannot be opened is neither skipped nor removed", "
   CHECK(steps(run.path()) == std::set{10, 30});
   write(folder, after_steps(40, 70));
   CHECK(steps(run.path()) == std::set{10, 40});
-  CHECK(folder.best() == Score{90, 100});
+  CHECK(folder.best() == score(90));
   const fs::path newest = run / "checkpoints/step-000000040.h5";
   hide(newest);
   CHECK_THAT(test::error_of([&] { folder.newest(); }),

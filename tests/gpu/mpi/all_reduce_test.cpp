@@ -69,7 +69,8 @@ Case by_name(const std::string& name, int ranks_per_node = 0) {
 
 template <class Algorithm>
 std::unique_ptr<AllReduce> on_stream(std::unique_ptr<cuda::SideLane> lane, std::unique_ptr<Algorithm> algorithm) {
-  return std::make_unique<AllReduceStream>(AllReduceInfo{"test", "test"}, std::move(lane), std::move(algorithm));
+  return std::make_unique<AllReduceStream>(AllReduceInfo{.description = "test", .order = "test", .halves = true},
+                                           std::move(lane), std::move(algorithm));
 }
 
 Case ring(const IpcRingOptions& options) {
