@@ -340,7 +340,7 @@ class SurvivedLosses(BatchTest):
             for left in (True, False):
                 with self.subTest(hosts, left=left):
                     self.stand_in("agent", f"""case "$1 $2" in
-                        "n2 grep -qs PMIX_NAMESPACE=1 "*) {str(left).lower()} ;; *) false ;; esac""")
+                        "n2 grep -qsxz PMIX_NAMESPACE=1 "*) {str(left).lower()} ;; *) false ;; esac""")
                     end = f"sleep 7; {self.ends_with(0, 1)}" if left else "exec sleep 60"
                     self.mpirun(f"{self.BEGUN}; {run}; {end}")
                     result, _ = self.launch("--hosts", hosts, "--interface", "ib0",
