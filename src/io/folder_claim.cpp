@@ -28,11 +28,16 @@ constexpr const char* kMark = "annulus.lock";
 constexpr std::chrono::seconds kTimeout(2);
 constexpr std::chrono::milliseconds kPause(50);
 
+// Returns whether it made the folder. Another process may remove it meanwhile.
 bool make_folder(const fs::path& folder) {
-  std::error_code error;
-  const bool made = fs::create_directories(folder, error);
-  if (error) fail("{}: cannot create this folder: {}", folder.string(), error.message());
-  return made;
+  while (true) {
+    std::error_code error;
+    const bool made = fs::create_directories(folder, error);
+    if (!error) return made;
+    if (error == std::errc::file_exists && fs::is_directory(folder)) return false;
+    if (error != std::errc::file_exists || fs::exists(fs::symlink_status(folder)))
+      fail("{}: cannot create this folder: {}", folder.string(), error.message());
+  }
 }
 
 bool has_foreign_files(const fs::path& folder) {
