@@ -2,6 +2,7 @@
 #include <cctype>
 #include <iterator>
 #include <map>
+#include <optional>
 #include <set>
 
 #include "kernels/base/error.h"
