@@ -36,6 +36,7 @@ class AllReduceAlgorithm {
   virtual ~AllReduceAlgorithm() = default;
 
   const Info& info() const { return info_; }
+  const std::shared_ptr<AllReduceContext>& context() const { return context_; }
 
   // Where it sums, if this depends on the memory that allocate() finds: for the user.
   virtual std::string way() const { return ""; }
@@ -64,7 +65,6 @@ class AllReduceAlgorithm {
   virtual void continue_in(const World& /*world*/) { fail("this all-reduce cannot go on after a rank was lost"); }
 
  protected:
-  AllReduceContext& context() const { return *context_; }
   TraceLane* lane() const { return context_->lane; }  // for spans of stages; null: no recording
 
  private:

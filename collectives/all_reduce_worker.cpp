@@ -17,10 +17,9 @@ AllReduceInfo info_of(const AllReduceAlgorithm& algorithm, const std::string& na
           .common = info.common};
 }
 
-AllReduceWorker::AllReduceWorker(std::unique_ptr<AllReduceAlgorithm> algorithm,
-                                 std::shared_ptr<AllReduceContext> context, const std::string& name,
+AllReduceWorker::AllReduceWorker(std::unique_ptr<AllReduceAlgorithm> algorithm, const std::string& name,
                                  const std::string& why, std::size_t worth_waking, LaneOrder* order)
-    : AllReduce(info_of(*algorithm, name, why), std::move(context)),
+    : AllReduce(info_of(*algorithm, name, why), algorithm->context()),
       name_(name),
       why_(why),
       algorithm_(std::move(algorithm)),

@@ -32,12 +32,11 @@ class AllReduceWorker final : public AllReduce {
   // An all-reduce of less than kQuick bytes in shared memory takes less time than waking the thread.
   static constexpr std::size_t kQuick = 64 * 1024;
 
-  // `context`: also used by the algorithm when it waits, if possible. `name`, and `why` it was chosen, are for the
-  // user. `worth_waking`: all-reduces of fewer bytes do not wake the thread; they run when somebody waits for them.
-  // `order`: null for arrays in the host's memory; else part of the algorithm.
-  AllReduceWorker(std::unique_ptr<AllReduceAlgorithm> algorithm, std::shared_ptr<AllReduceContext> context,
-                  const std::string& name, const std::string& why, std::size_t worth_waking = kQuick,
-                  LaneOrder* order = nullptr);
+  // `name`, and `why` it was chosen, are for the user. `worth_waking`: all-reduces of fewer bytes do not wake the
+  // thread; they run when somebody waits for them. `order`: null for arrays in the host's memory; else part of the
+  // algorithm.
+  AllReduceWorker(std::unique_ptr<AllReduceAlgorithm> algorithm, const std::string& name, const std::string& why,
+                  std::size_t worth_waking = kQuick, LaneOrder* order = nullptr);
   ~AllReduceWorker() override;
 
   DeviceView allocate(std::size_t bytes, Memory memory) override;

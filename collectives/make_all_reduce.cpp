@@ -46,8 +46,7 @@ std::unique_ptr<AllReduce> no_all_reduce_needed(Device& device) {
 // Runs an algorithm of the host on arrays in its memory.
 std::unique_ptr<AllReduce> run_on_host(const World& world, HostAllReduce host) {
   const std::size_t worth_waking = world.one_node() ? AllReduceWorker::kQuick : 0;
-  return std::make_unique<AllReduceWorker>(std::move(host.algorithm), std::move(host.context), host.name, host.why,
-                                           worth_waking);
+  return std::make_unique<AllReduceWorker>(std::move(host.algorithm), host.name, host.why, worth_waking);
 }
 
 }  // namespace

@@ -152,7 +152,7 @@ class GpuMessageRing final : public AllReduceAlgorithm, public LaneOrder {
   void run(std::span<float> values, const Collective& collective) override {
     cuda::check(cudaSetDevice(number_));  // the current device is per thread
     const cuda::Event ready = next_ready();
-    for (int polls = 0; !cuda::done(ready.get()); ++polls) context().backoff.pause(polls);
+    for (int polls = 0; !cuda::done(ready.get()); ++polls) context()->backoff.pause(polls);
     ring_.run(values, collective);
   }
 
@@ -184,7 +184,7 @@ std::unique_ptr<AllReduce> make_gpu_message_ring(const World& world, Device& dev
   auto ring = std::make_unique<GpuMessageRing>(world, device, wire, context);
   LaneOrder* const order = ring.get();
   return std::make_unique<AllReduceWorker>(
-      std::move(ring), context,
+      std::move(ring),
       fmt::format("ring over MPI messages of {} between GPUs, segments of {} bytes, {} in flight", to_string(wire),
                   kOptions.segment_bytes, kOptions.in_flight),
       std::move(why), 0, order);

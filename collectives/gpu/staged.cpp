@@ -80,7 +80,7 @@ class StagedAllReduce final : public AllReduceAlgorithm, public LaneOrder {
 StagedAllReduce::StagedAllReduce(Device& device, HostAllReduce host, const StagedOptions& options)
     : AllReduceAlgorithm({fmt::format("{}, in pieces of {} bytes", host.algorithm->info().order, options.piece_bytes),
                           host.algorithm->info().crossover, host.algorithm->info().wire},
-                         std::move(host.context)),
+                         host.algorithm->context()),
       number_(cuda::current_device()),
       device_(device),
       options_(options),
@@ -180,7 +180,7 @@ void StagedAllReduce::sum_piece(const Piece& piece) {
 
 void StagedAllReduce::await(cudaEvent_t event) {
   const TraceSpan span(lane(), "wait for copy");
-  for (int polls = 0; !cuda::done(event); ++polls) context().backoff.pause(polls);
+  for (int polls = 0; !cuda::done(event); ++polls) context()->backoff.pause(polls);
 }
 
 void StagedAllReduce::join(std::uint64_t number) {
@@ -200,11 +200,10 @@ cuda::Event StagedAllReduce::event() {
 std::unique_ptr<AllReduce> make_staged(Device& device, HostAllReduce host, StagedOptions options) {
   std::string name =
       fmt::format("{}, staged through pinned memory in pieces of {} KiB", host.name, options.piece_bytes / 1024);
-  const std::shared_ptr<AllReduceContext> context = host.context;
   std::string why = host.why;
   auto staged = std::make_unique<StagedAllReduce>(device, std::move(host), options);
   LaneOrder* const order = staged.get();
-  return std::make_unique<AllReduceWorker>(std::move(staged), context, std::move(name), std::move(why), 0, order);
+  return std::make_unique<AllReduceWorker>(std::move(staged), std::move(name), std::move(why), 0, order);
 }
 
 }  // namespace annulus

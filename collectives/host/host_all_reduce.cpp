@@ -38,7 +38,7 @@ struct Named {
 };
 
 HostAllReduce complete(const Request& request, Named named) {
-  return {std::move(named.algorithm), std::move(named.name), request.why, request.context};
+  return {std::move(named.algorithm), std::move(named.name), request.why};
 }
 
 Named message_ring(const World& world, const Request& request) {
@@ -82,7 +82,7 @@ Named over_messages(const World& world, const Request& request) {
   Named ring = message_ring(world, request);
   const std::size_t crossover =
       request.crossover ? *request.crossover : measured_crossover(world, *doubling, *ring.algorithm, request);
-  return {std::make_unique<SizeDispatch>(std::move(doubling), std::move(ring.algorithm), crossover, request.context),
+  return {std::make_unique<SizeDispatch>(std::move(doubling), std::move(ring.algorithm), crossover),
           fmt::format("{}, recursive doubling up to {} KiB{}", ring.name, crossover / 1024,
                       request.crossover ? " as before" : "")};
 }

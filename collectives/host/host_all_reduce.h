@@ -16,7 +16,6 @@ struct HostAllReduce {
   std::unique_ptr<AllReduceAlgorithm> algorithm;
   std::string name;  // for the user
   std::string why;   // it was chosen, for the user
-  std::shared_ptr<AllReduceContext> context;
 };
 
 // `algorithm` and `crossover`: see make_all_reduce(); `algorithm` must be one that sums in the host's memory.

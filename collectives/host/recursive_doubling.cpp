@@ -86,12 +86,12 @@ std::span<const float> RecursiveDoubling::arrived(std::size_t count) {
 }
 
 void RecursiveDoubling::wait(std::span<MPI_Request> requests, int peer) {
-  context().progress.enter({"doubling exchange", ++exchange_, exchanges_});
-  context().progress.await(ranks_in_job_[static_cast<std::size_t>(peer)]);
+  context()->progress.enter({"doubling exchange", ++exchange_, exchanges_});
+  context()->progress.await(ranks_in_job_[static_cast<std::size_t>(peer)]);
   const TraceSpan span(lane(), "wait for bytes");
   try {
     for (MPI_Request& request : requests)
-      for (int polls = 0; !channel_.test(request); ++polls) context().backoff.pause(polls);
+      for (int polls = 0; !channel_.test(request); ++polls) context()->backoff.pause(polls);
   } catch (...) {
     channel_.give_up(requests);
     throw;

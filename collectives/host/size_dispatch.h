@@ -15,11 +15,11 @@ class SizeDispatch final : public AllReduceAlgorithm {
  public:
   // Arrays of up to `crossover_bytes` go to `small`. References, because their info() is used before they are moved.
   SizeDispatch(std::unique_ptr<AllReduceAlgorithm>&& small, std::unique_ptr<AllReduceAlgorithm>&& large,
-               std::size_t crossover_bytes, std::shared_ptr<AllReduceContext> context)
+               std::size_t crossover_bytes)
       : AllReduceAlgorithm(
             {fmt::format("{}, up to {} bytes {}", large->info().order, crossover_bytes, small->info().order),
              crossover_bytes, large->info().wire, large->info().halves},
-            std::move(context)),
+            large->context()),
         small_(std::move(small)),
         large_(std::move(large)),
         crossover_bytes_(crossover_bytes) {}

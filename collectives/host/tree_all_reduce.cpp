@@ -41,7 +41,6 @@ bool must_be_apart(const World& world) {
 TreeAllReduce::TreeAllReduce(const World& world, std::size_t shards, const std::shared_ptr<AllReduceContext>& context)
     : AllReduceAlgorithm({shards > 0 ? fmt::format("tree of {} shards", shards) : "tree of ranks"}, context),
       shards_(shards),
-      context_(context),
       world_(world),
       apart_(must_be_apart(world)),
       memory_(apart_ ? world.apart().node() : world.node()),
@@ -88,14 +87,14 @@ void TreeAllReduce::share(const std::function<void()>& allocate) {
   if (lacks == 0) return;
   apart_ = lacks_room_ = true;
   memory_.continue_with(world_.apart().node());
-  barrier_.emplace(memory_, context_);
+  barrier_.emplace(memory_, context());
   plan_sums();
   for (Block& block : blocks_) find_everywhere(block);
   allocate();
 }
 
 void TreeAllReduce::plan() {
-  share([this] { barrier_.emplace(memory_, context_); });
+  share([this] { barrier_.emplace(memory_, context()); });
   plan_sums();
 }
 
@@ -108,7 +107,7 @@ void TreeAllReduce::plan_sums() {
   subtrees_ = std::move(nodes[static_cast<std::size_t>(across.rank())]);
   tree_.emplace(subtrees_, shard_count());
   if (across.size() == 1) return;
-  across_nodes_.emplace(across, std::move(sums_of_nodes), shard_count(), context_,
+  across_nodes_.emplace(across, std::move(sums_of_nodes), shard_count(), context(),
                         exchange_rounds(static_cast<std::size_t>(across.size())));
 }
 

@@ -60,7 +60,6 @@ class TreeAllReduce final : public AllReduceAlgorithm {
   std::byte* addend(const Block& block, std::size_t rank, std::size_t number, std::size_t offset) const;
 
   const std::size_t shards_;
-  const std::shared_ptr<AllReduceContext> context_;
   World world_;
   bool apart_;               // every rank counts as a node
   bool lacks_room_ = false;  // because a node has too little shared memory

@@ -77,9 +77,9 @@ void Ring::post(RingLink& link, std::span<float> values, const RingExchange& exc
 
 void Ring::collect(RingLink& link, std::span<float> values, const RingExchange& exchange) {
   const TraceSpan span(lane(), exchange.adds ? "reduce-scatter" : "all-gather");
-  context().progress.enter({.name = exchange.adds ? "reduce-scatter, ring step" : "all-gather, ring step",
-                            .number = exchange.step + 1,
-                            .of = 2 * (size_ - 1)});
+  context()->progress.enter({.name = exchange.adds ? "reduce-scatter, ring step" : "all-gather, ring step",
+                             .number = exchange.step + 1,
+                             .of = 2 * (size_ - 1)});
   const std::span<const std::byte> arrived = [&] {
     const TraceSpan wait(lane(), "wait for bytes");
     return link.collect();

@@ -17,7 +17,7 @@ class AddOne final : public AllReduceAlgorithm {
 
   void run(std::span<float> values, const Collective&) override {
     if (values[0] < 0) fail("broken wire");
-    for (int polls = 0; values[0] == 1000; ++polls) context().backoff.pause(polls);
+    for (int polls = 0; values[0] == 1000; ++polls) context()->backoff.pause(polls);
     for (float& value : values) value += 1;
     bytes_ += values.size_bytes();
   }
@@ -29,7 +29,7 @@ class AddOne final : public AllReduceAlgorithm {
 
 std::unique_ptr<AllReduce> make_worker() {
   auto context = std::make_shared<AllReduceContext>(100);
-  return std::make_unique<AllReduceWorker>(std::make_unique<AddOne>(context), context, "adds one", "tested");
+  return std::make_unique<AllReduceWorker>(std::make_unique<AddOne>(context), "adds one", "tested");
 }
 
 }  // namespace
@@ -99,7 +99,7 @@ TEST_CASE("a large all-reduce begins without wait(), even after a small one that
     std::uint64_t bytes_sent() const override { return 0; }
   };
   const auto context = std::make_shared<AllReduceContext>(0);
-  AllReduceWorker worker(std::make_unique<Slow>(context), context, "slow", "tested");
+  AllReduceWorker worker(std::make_unique<Slow>(context), "slow", "tested");
   std::vector<float> small(10), large(1 << 16);
   const auto first = worker.enqueue(view_of(small));
   worker.enqueue(view_of(large), {.bucket = 1});  // the thread wakes up while the small one is being reduced here

@@ -179,8 +179,7 @@ TEST_CASE("buckets are all-reduced on a thread while the rank computes") {
       const auto context = std::make_shared<AllReduceContext>(0);
       Lane lane;
       std::vector<float> arena(kBuckets * kSize);
-      AllReduceWorker worker(std::make_unique<Ring>(std::move(links[rank]), rank, kRanks, context), context, "ring",
-                             "tested");
+      AllReduceWorker worker(std::make_unique<Ring>(std::move(links[rank]), rank, kRanks, context), "ring", "tested");
       GradientBuckets buckets(lane, view_of(arena), {{0, kSize}, {kSize, 2 * kSize}, {2 * kSize, 3 * kSize}}, worker);
       const auto bucket = [&](std::size_t number) { return std::span(arena).subspan(number * kSize, kSize); };
       for (std::size_t step = 0; step < kSteps; ++step) {

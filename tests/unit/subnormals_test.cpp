@@ -119,7 +119,7 @@ TEST_CASE("the all-reduce thread flushes subnormal numbers") {
   {
     const auto context = std::make_shared<AllReduceContext>(100);
     const std::unique_ptr<AllReduce> worker =
-        std::make_unique<AllReduceWorker>(std::make_unique<Observed>(uses, context), context, "observed", "tested");
+        std::make_unique<AllReduceWorker>(std::make_unique<Observed>(uses, context), "observed", "tested");
     const AllReduce::Ticket ticket = worker->enqueue(view_of(values));
     std::this_thread::sleep_for(std::chrono::milliseconds(20));  // so that this thread does not run it
     worker->wait(ticket);
