@@ -102,13 +102,13 @@ void LocalStep::update_own() {
 
 void LocalStep::update(float weight) {
   tools_.activity.enter(Activity::Phase::optimizer);
-  clock_.add(StepClock::Kind::optimizer, clock_.time([&] { write_differences(weight); }));
+  clock_.time(StepClock::Kind::optimizer, [&] { write_differences(weight); });
   buckets_.ready(whole().end);
   for (std::size_t bucket = 1; bucket < buckets_.size(); ++bucket) {
     clock_.wait_for(buckets_, bucket, bucket);
     tools_.activity.enter(Activity::Phase::optimizer, bucket);
     const LaneSpan span = clock_.span("update of bucket", static_cast<std::int64_t>(bucket + 1));
-    clock_.add(StepClock::Kind::optimizer, clock_.time([&] { update_common(buckets_.range(bucket)); }));
+    clock_.time(StepClock::Kind::optimizer, [&] { update_common(buckets_.range(bucket)); });
   }
 }
 

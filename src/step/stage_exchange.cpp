@@ -52,7 +52,7 @@ void StageExchange::agree(LossScaling& scaling) {
 }
 
 void StageExchange::sum(std::span<double> metrics) {
-  clock_.add(StepClock::Kind::neighbours, clock_.time([&] { link_.sum(metrics); }));
+  clock_.time(StepClock::Kind::neighbours, [&] { link_.sum(metrics); });
 }
 
 // Returns the sum of the squares of all stages' gradients, given that of this stage's. An embedding that the first

@@ -58,6 +58,10 @@ class StepClock {
     work();
     return {begin, device_.mark()};
   }
+  template <class Work>
+  void time(Kind kind, const Work& work) {
+    add(kind, time(work));
+  }
   // Waits for a bucket's all-reduce: for the first one until this thread can read the step's metrics, for others until
   // the lane can continue. `last`: the last bucket that the step sends. Even with zero-cost communication the step must
   // wait for the slowest rank's gradients of it, for this bucket or for a later one.

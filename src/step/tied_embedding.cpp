@@ -43,7 +43,7 @@ void TiedEmbeddingRows::end(const Batch& batch, const BatchPart& last) {
 void TiedEmbeddingRows::complete() {
   clock_.wait_within_pass([&] { all_reduce_.join(sent_rows_); });
   clock_.activity().enter(Activity::Phase::optimizer);
-  clock_.add(StepClock::Kind::optimizer, clock_.time([&] { rows_.add_rows(model_.embedding_gradient()->table); }));
+  clock_.time(StepClock::Kind::optimizer, [&] { rows_.add_rows(model_.embedding_gradient()->table); });
 }
 
 Range tied_table(const Model& model) {

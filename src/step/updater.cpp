@@ -58,9 +58,9 @@ void Updater::update() {
 void Updater::prepare() {
   if (preparations_.empty()) return;
   clock_.activity().enter(Activity::Phase::optimizer);
-  clock_.add(StepClock::Kind::optimizer, clock_.time([&] {
+  clock_.time(StepClock::Kind::optimizer, [&] {
     for (const Preparation& preparation : preparations_) preparation.prepare();
-  }));
+  });
 }
 
 // A single gradient that overflows, in any bucket, forbids all updates. (If they are reduce-scattered, a rank has its
@@ -98,10 +98,10 @@ void Updater::update(std::size_t bucket) {
 void Updater::finish_from(std::size_t parameters) {
   const auto needed = [&] { return pending_.size() > 0 && buckets_.range(pending_.end - 1).end > parameters; };
   if (!needed()) return;
-  clock_.add(StepClock::Kind::interruption, clock_.time([&] {
+  clock_.time(StepClock::Kind::interruption, [&] {
     while (needed()) finish(--pending_.end);
     clock_.activity().enter(Activity::Phase::forward);
-  }));
+  });
 }
 
 void Updater::finish(std::size_t bucket) {
