@@ -4,8 +4,6 @@
 
 namespace annulus {
 
-static_assert(kMeasures.back() == Measure::loss);
-
 std::string MetricsRecord::name(std::size_t value) {
   constexpr std::array kNames{"learning_rate",  "images_per_second", "tokens_per_second", "mfu",
                               "gradient_norm",  "noise_scale",       "lost_rank",         "recovery_seconds",

@@ -67,20 +67,20 @@ double bits_per_byte(const Sums& sums) {
 }
 
 using enum MeasureInfo::Scale;
-constexpr bool kLess = true, kMore = false;  // what is better
+using enum MeasureInfo::Better;
 
 // clang-format off
 constexpr std::array<MeasureInfo, kMeasures.size()> kInfo{{
-    {Measure::accuracy, "accuracy", "accuracy", "accuracy", "correct", "0.93", counted, kMore, has_classes, correct},
-    {Measure::top5, "top5", "top-5", "top5_accuracy", "top5", "0.99", counted, kMore, has_many_classes, among_largest},
-    {Measure::f1, "f1", "F1", "f1", "f1_bits", "0.8", share, kMore, has_several_classes, f1},
-    {Measure::recall, "recall", "recall", "recall", "recall_bits", "0.8", share, kMore, has_several_classes, recall},
-    {Measure::mae, "mae", "MAE", "mae", "mae_bits", "0.5", number, kLess, has_values, mean_error},
-    {Measure::perplexity, "perplexity", "perplexity", "perplexity", "perplexity_bits", "20", number, kLess, has_tokens,
+    {Measure::accuracy, "accuracy", "accuracy", "accuracy", "correct", "0.93", counted, higher, has_classes, correct},
+    {Measure::top5, "top5", "top-5", "top5_accuracy", "top5", "0.99", counted, higher, has_many_classes, among_largest},
+    {Measure::f1, "f1", "F1", "f1", "f1_bits", "0.8", share, higher, has_several_classes, f1},
+    {Measure::recall, "recall", "recall", "recall", "recall_bits", "0.8", share, higher, has_several_classes, recall},
+    {Measure::mae, "mae", "MAE", "mae", "mae_bits", "0.5", number, lower, has_values, mean_error},
+    {Measure::perplexity, "perplexity", "perplexity", "perplexity", "perplexity_bits", "20", number, lower, has_tokens,
      perplexity},
     {Measure::bits_per_byte, "bits_per_byte", "bits per byte", "bits_per_byte", "bits_per_byte_bits", "1.2", number,
-     kLess, has_bytes, bits_per_byte},
-    {Measure::loss, "loss", "loss", "loss", "loss_bits", "0.2", number, kLess, has_loss, mean_loss},
+     lower, has_bytes, bits_per_byte},
+    {Measure::loss, "loss", "loss", "loss", "loss_bits", "0.2", number, lower, has_loss, mean_loss},
 }};
 // clang-format on
 static_assert(std::ranges::equal(kInfo, kMeasures, {}, &MeasureInfo::measure));

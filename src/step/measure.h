@@ -22,11 +22,13 @@ enum class Measure {
   mae,            // mean absolute error
   perplexity,     // of text: exp(loss)
   bits_per_byte,  // of text: the loss in bits, of all tokens, divided by the bytes that they stand for
-  loss,           // mean
+  loss,           // mean; stays the last one
 };
-inline constexpr std::array kMeasures{Measure::accuracy,      Measure::top5, Measure::f1,
-                                      Measure::recall,        Measure::mae,  Measure::perplexity,
-                                      Measure::bits_per_byte, Measure::loss};
+inline constexpr auto kMeasures = [] {
+  std::array<Measure, static_cast<std::size_t>(Measure::loss) + 1> all{};
+  for (std::size_t number = 0; number < all.size(); ++number) all[number] = static_cast<Measure>(number);
+  return all;
+}();
 
 // Sums over the samples of an evaluation.
 struct EvaluationSums {
@@ -40,6 +42,7 @@ struct EvaluationSums {
 struct MeasureInfo {
   // counted: samples are counted, and the value is their share; share: of 1, written in percent like a counted one.
   enum class Scale { counted, share, number };
+  enum class Better { higher, lower };
 
   Measure measure;
   std::string_view name;       // in options and files
@@ -48,7 +51,7 @@ struct MeasureInfo {
   std::string_view attribute;  // in checkpoints
   std::string_view goal;       // an example for --until
   Scale scale;
-  bool less_is_better;
+  Better better;
   bool (*is_measured)(const DatasetInfo& data);
   double (*of)(const EvaluationSums& sums);  // a number of samples if it is counted
 

@@ -39,7 +39,7 @@ std::string details(const Score& score);
 // NaN is worse than any number.
 inline bool is_better(Measure measure, double value, double other) {
   if (std::isnan(other)) return !std::isnan(value);
-  return info(measure).less_is_better ? value < other : value > other;
+  return info(measure).better == MeasureInfo::Better::lower ? value < other : value > other;
 }
 
 // Whether both have the value, and the first one's is better.
