@@ -6,8 +6,8 @@
 
 namespace annulus {
 
-// Shared by the parts of an all-reduce (worker, algorithm and links): how they wait, what a watchdog reads, and
-// where they record spans.
+// State shared by the worker, the algorithm and the links of an all-reduce: the waiting policy, the progress that a
+// watchdog reads, and the lane that records spans.
 struct AllReduceContext {
   // See Backoff.
   explicit AllReduceContext(int polls, std::shared_ptr<const std::atomic<bool>> interruption = {})

@@ -45,7 +45,7 @@ class GradientExchange {
 // Makes the exchange of a synchronous step. All must outlive it.
 std::unique_ptr<GradientExchange> make_exchange(const StepTools& tools, const StepOptions& options, Passes& passes,
                                                 StepClock& clock);
-// Returns what is called after each layer: it reports progress, and lets the messages of a pipeline make some.
+// Returns the function to call after each layer: it reports progress, and polls the pipeline's messages.
 std::function<void()> make_tick(Activity& activity, PipelineLink* link);
 
 }  // namespace annulus

@@ -10,12 +10,13 @@
 namespace annulus {
 
 // Every rank makes several updates of its own weights; then the mean of the ranks' differences, weighted by their
-// samples, updates the common weights. With the outer optimizer "average", these become the mean of the ranks' weights
-// (local SGD: Stich, "Local SGD converges fast and communicates little", ICLR 2019), with "nesterov" they move by SGD
-// with Nesterov momentum 0.5 and rate 0.5 (Douillard et al., "DiLoCo: distributed low-communication training of
-// language models", 2023, where they are 0.9 and 0.7): in the long run as far as the average does, so the learning rate
-// of synchronous steps is right. Each rank's optimizer keeps its own state, until adopt(). Running statistics are a
-// rank's own until finish(), because training does not use them.
+// samples, updates the common weights. With the outer optimizer "average", the common weights become the mean of the
+// ranks' weights (local SGD: Stich, "Local SGD converges fast and communicates little", ICLR 2019). With "nesterov",
+// SGD with Nesterov momentum takes the mean difference as a gradient (Douillard et al., "DiLoCo: distributed
+// low-communication training of language models", 2023). Momentum and rate are 0.5, not DiLoCo's 0.9 and 0.7: over many
+// rounds the weights then move as far as by averaging, so a learning rate for synchronous steps also fits. Each rank's
+// optimizer keeps its own state, until adopt(). Running statistics are a rank's own until finish(), because training
+// does not use them.
 class LocalStep final : public RoundStep {
  public:
   LocalStep(const StepTools& tools, const BucketOptions& buckets, const StepOptions& options);
