@@ -15,12 +15,12 @@ class SideLane;
 class LaneClock;
 }  // namespace cuda
 
-// An AllReduce that runs an algorithm on a stream of its own: the counterpart of AllReduceWorker on a GPU. No thread
-// takes part. The stream begins an all-reduce when the device's lane has reached the point of its enqueue(), and join()
-// makes the lane wait for it; the calling thread waits in wait() only.
+// An AllReduce that runs an algorithm on a separate stream: AllReduceWorker's counterpart on a GPU, without a thread.
+// The stream begins an all-reduce when the device's lane has reached the point of the enqueue(), and join() makes the
+// lane wait for it; the calling thread waits in wait() only.
 class AllReduceStream final : public AllReduce {
  public:
-  // `lane`: the algorithm runs on its stream.
+  // `lane`: runs the algorithm.
   AllReduceStream(AllReduceInfo info, std::unique_ptr<cuda::SideLane> lane, std::unique_ptr<StreamAlgorithm> algorithm);
   ~AllReduceStream() override;
 
@@ -37,13 +37,13 @@ class AllReduceStream final : public AllReduce {
     std::size_t bucket;
     std::uint64_t bytes;  // to be sent
     std::int64_t step = TraceLane::kNone;
-    std::uint64_t begin_mark = 0, end_mark = 0;  // of clock_; 0 if not recorded
+    std::uint64_t begin_mark = 0, end_mark = 0;  // on clock_; 0 if not recorded
   };
 
   std::uint64_t mark();  // 0 if nothing is recorded
   void collect();        // removes completed all-reduces from pending_
   void add_span(const Job& job);
-  void record_progress();  // records the progress of the oldest one
+  void record_progress();  // of the oldest all-reduce
 
   std::unique_ptr<cuda::SideLane> lane_;
   std::unique_ptr<cuda::LaneClock> clock_;

@@ -33,7 +33,7 @@ class DirectAllReduce final : public PeerAllReduce {
  private:
   struct Job {
     std::uint32_t number;
-    std::span<const Phase> phases;  // those in which it meets its peers
+    std::span<const Phase> phases;  // in which this rank meets peers
   };
 
   bool small(DeviceView values, Verb verb) const {
@@ -48,7 +48,7 @@ class DirectAllReduce final : public PeerAllReduce {
   const DirectOptions options_;
   const Arena arena_of_flags_;
   const DirectExchange exchange_;
-  std::array<Arena, 2> copies_;                     // of small arrays; used alternately
+  std::array<Arena, 2> copies_;                     // for small arrays; used alternately
   std::uint32_t all_reduces_ = 0, small_ones_ = 0;  // put on the stream so far
   std::deque<Job> pending_;                         // may not be complete yet
 };
@@ -76,7 +76,7 @@ DirectAllReduce::DirectAllReduce(const World& world, cuda::SideLane& lane, const
       exchange_(rank(), addresses<Flags>(arena_of_flags_.at), lane.stream()),
       copies_{share(options.small_bytes), share(options.small_bytes)} {}
 
-// Returns the number of an all-reduce with the phases of this operation.
+// Begins an all-reduce with the verb's phases, and returns its number.
 std::uint32_t DirectAllReduce::begin(Verb verb) {
   ++all_reduces_;
   if (pending_.size() == kRemembered) pending_.pop_front();

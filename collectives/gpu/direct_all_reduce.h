@@ -12,36 +12,36 @@ namespace cuda {
 class SideLane;
 }  // namespace cuda
 
-// The direct all-reduce of ranks whose GPUs can all access each other's memory, as those of an NVSwitch can
-// ======================================================================================================
+// The direct all-reduce between ranks whose GPUs can all access each other's memory, as on an NVSwitch
+// ===================================================================================================
 //
-// A ring of N ranks makes 2(N-1) exchanges, one after the other. Here each rank pulls from all others at the same time,
-// in two steps:
+// A ring with N ranks makes 2(N-1) exchanges in sequence. Here each rank pulls from all others at the same time, in two
+// steps:
 //
 //    raise "ready" on all others; await theirs
-//    own chunk = the sum of this chunk in all arrays         (one kernel)
+//    own chunk = the sum over this chunk in all arrays       (one kernel)
 //    raise "summed" on all others; await theirs
-//    other chunks = those of their ranks                     (N-1 copies by the copy engines)
+//    other chunks = their ranks' sums                        (N-1 copies by the copy engines)
 //    raise "read" on all others; await theirs
 //
-// Each "raise and await" is one call of the driver (StreamFlags::exchange): no kernel spins, and the host waits for
-// nothing. Each rank has a flag for each peer and each step, in its own memory, which the peer raises to the number of
-// the all-reduce; they only grow, and are compared by signed distance.
+// Each "raise and await" is a single driver call (StreamFlags::exchange): no kernel spins, and the host waits for
+// nothing. Each rank's memory has a flag for each peer and each step, which the peer raises to the all-reduce's number;
+// flags only grow, and are compared by signed distance.
 //
-// Small arrays take one step: a rank copies its array to memory that all others read, raises "ready", awaits theirs,
-// and sums all copies for itself. The copies are in two places used alternately, so nobody needs to know when they were
-// read: a rank writes its copy for the small array s + 2 after all ranks raised "ready" for s + 1, which they did after
-// reading s. These arrays may be in any memory.
+// Small arrays take a single step: a rank copies its array to memory that all others read, raises "ready", awaits all
+// others' "ready", and sums all copies for itself. The copies are in two places used alternately, so nobody needs to
+// know when they were read: a rank overwrites the copy for small array s with s + 2 after all ranks raised "ready" for
+// s + 1, thus after they read s. These arrays may be in any memory.
 //
-// Chunks are those of the ring, and each is summed in the ring's order, starting with the rank of its number: the bits
-// are the ring's (collectives/gpu/ipc_ring.h), so either can continue what the other began.
+// Chunks and their addition order are the ring's, starting with the rank that has the chunk's number: the bits are the
+// ring's (collectives/gpu/ipc_ring.h), so either can continue what the other began.
 struct DirectOptions {
   std::size_t small_bytes = 64 << 10;   // the largest small array. Not measured yet
   std::size_t scratch_bytes = 4 << 20;  // for larger arrays outside allocate()'s memory
 };
 
-// Collective over the world. Throws Error, on all ranks, if some GPU cannot access another one's memory, if there are
-// no stream memory operations, or if there are more ranks than a kernel sums at a time (cuda::kMostPeers).
+// Collective over the world. Throws Error, on all ranks, if some GPU cannot access another GPU's memory, if stream
+// memory operations are not supported, or if there are more ranks than a kernel sums at a time (cuda::kMostPeers).
 std::unique_ptr<PeerAllReduce> make_direct_all_reduce(const World& world, cuda::SideLane& lane,
                                                       DirectOptions options = {});
 

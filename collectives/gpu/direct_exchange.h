@@ -13,13 +13,13 @@
 
 namespace annulus {
 
-// What a rank queues on its stream for a direct all-reduce (collectives/gpu/direct_all_reduce.h), given the addresses
-// of all ranks' arrays and flags, in the ranks' order.
+// Queues a rank's part in a direct all-reduce (collectives/gpu/direct_all_reduce.h) on a stream, given the addresses of
+// all ranks' arrays and flags, in rank order.
 class DirectExchange {
  public:
   enum Phase { kReady, kSummed, kRead, kPhases };
 
-  // Each rank's flags: the number of the last all-reduce in which a peer reached a phase.
+  // Each rank's flags: the last all-reduce, by number, in which a peer reached a phase.
   struct Flags {
     std::uint32_t of[kPhases][cuda::kMostPeers];
   };
@@ -29,15 +29,16 @@ class DirectExchange {
   DirectExchange(std::size_t rank, std::vector<Flags*> flags, cudaStream_t stream)
       : rank_(rank), flags_(std::move(flags)), stream_(stream) {}
 
-  // The phases in which a rank meets its peers: all of them in an all-reduce, the first or the others in its halves.
+  // Returns the phases in which a rank meets the others: the first in a reduce-scatter, the last two in an all-gather,
+  // all in an all-reduce.
   static std::span<const Phase> phases_of(Verb verb);
 
-  // `number`: of the all-reduce, counted from 1.
+  // `number`: the all-reduce, counted from 1.
   void put(Arrays arrays, std::size_t count, Verb verb, std::uint32_t number) const;
-  // Of a small array, of which each rank has a copy for the others: meets them once.
+  // Sums a small array, which each rank has copied for the peers: meets the peers once.
   void put_small(float* values, Arrays copies, std::size_t count, std::uint32_t number) const;
 
-  // Floats of an array.
+  // In floats of an array.
   Range chunk(std::size_t count, std::size_t rank) const;
 
   const cuda::StreamFlags& stream_flags() const { return stream_flags_; }

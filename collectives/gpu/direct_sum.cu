@@ -16,14 +16,14 @@ struct Arrays {
 };
 
 struct Ends {
-  std::size_t of[kMostPeers];  // of each chunk
+  std::size_t of[kMostPeers];  // per chunk
 };
 
 __device__ float4 sum(const float4& a, const float4& b) {
   return make_float4(a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w);
 }
 
-// The number of loads that a thread has in flight: one from another GPU takes about a microsecond.
+// Loads that a thread has in flight: a load from another GPU takes about a microsecond.
 constexpr int kLoads = 4;
 
 template <class Value, class Add>
@@ -42,7 +42,7 @@ __device__ Value sum_at(const Arrays& arrays, std::size_t i, Add add) {
   return total;
 }
 
-// Whole vectors, in strides of the grid; then the remaining elements one by one.
+// Sums whole vectors, in grid strides; then the remaining elements singly.
 __global__ void sum_vectors(Arrays arrays, float* to, std::size_t count) {
   const std::size_t vectors = count / kVector;
   const std::size_t stride = static_cast<std::size_t>(gridDim.x) * blockDim.x;

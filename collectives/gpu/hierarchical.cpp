@@ -18,7 +18,8 @@ class Hierarchical final : public StreamAlgorithm {
   Hierarchical(const World& world, cuda::SideLane& lane, WireType wire)
       : StreamAlgorithm(lane.stream()), node_(make_direct_all_reduce(world.node(), lane)) {
     const World across_nodes = world.across_nodes();
-    world.all_or_none([&] { across_nodes_ = make_nccl(across_nodes, lane, wire); });  // or others of a node would go on
+    world.all_or_none([&] { across_nodes_ = make_nccl(across_nodes, lane, wire); });  // or the node's other ranks
+                                                                                      // would go on
     scratch_ = allocate(kScratchBytes);
   }
   ~Hierarchical() override { leave(); }
@@ -62,7 +63,7 @@ class Hierarchical final : public StreamAlgorithm {
     });
   }
 
-  // Of an array elsewhere: pieces that fit the scratch.
+  // Visits the pieces, of scratch size, of an array elsewhere.
   template <class Visit>
   void for_each_piece(DeviceView values, const Visit& visit) const {
     for (std::size_t begin = 0; begin < values.bytes; begin += scratch_.bytes)

@@ -1,4 +1,4 @@
-// The program's side of the CUDA module: replaces the rest of this folder.
+// The program's side of the CUDA module: replaces this folder's other files.
 
 #include "collectives/gpu/module.h"
 #include "kernels/base/error.h"

@@ -39,7 +39,7 @@ std::unique_ptr<cuda::SideLane> make_lane(const Request& request) {
   return std::make_unique<cuda::SideLane>(request.device);
 }
 
-// Of both algorithms between GPUs that can access each other's memory.
+// For both algorithms between GPUs that can access each other's memory.
 constexpr const char* kRingOrder = "ring of fp32 over the GPUs' memory";
 
 Made make_ring(const Request& request) {
@@ -75,9 +75,9 @@ Made try_direct(const Request& request) {
   }
 }
 
-// The faster one. Both have the same bits, so different runs may use either. Ranks that share a GPU take turns of
-// milliseconds, which measures nothing; a direct all-reduce waits for the others 3 times, and a ring of N ranks at
-// least 2N - 1 times.
+// Makes the faster algorithm. Both have the same bits, so different runs may use either. Ranks that share a GPU take
+// turns for milliseconds, so measuring would show nothing; a direct all-reduce waits for peers 3 times, and a ring with
+// N ranks at least 2N - 1 times.
 Made make_over_peers(const Request& request) {
   const auto because = [&](const std::string& why) {
     return Request{request.world, request.device, request.wire, request.crossover, request.why + why};
@@ -91,7 +91,7 @@ Made make_over_peers(const Request& request) {
   return make_ring(because(speed_up > 0 ? fmt::format("; {:.1f} times as fast as directly", 1 / speed_up) : ""));
 }
 
-// Ranks that share a GPU, and nodes of different sizes, leave it to the host's algorithm.
+// Ranks that share a GPU, and nodes with different numbers of ranks, leave it to the host's algorithm.
 bool can_be_hierarchical(const World& world) {
   return !world.one_node() && world.smallest_node() == world.largest_node() && world.local_size() > 1 &&
          shared_gpu(world).empty();
@@ -119,7 +119,7 @@ Made make_vendors(const Request& request) {
   return on_stream(request, std::move(lane), std::move(nccl), name, name, wire, wire == WireType::fp32);
 }
 
-// Stages arrays through the host's memory for the host's algorithm of this name.
+// Stages arrays through host memory for the host's `algorithm`.
 Made make_through_host(const std::string& algorithm, const Request& request, const std::string& because = "") {
   HostAllReduce host = make_host_all_reduce(algorithm, request.world, request.wire, request.crossover);
   if (!because.empty()) host.why = because + "; " + host.why;

@@ -7,7 +7,7 @@
 
 namespace annulus {
 
-// make_all_reduce() for arrays in GPU memory. REQUIRES: more than one rank.
+// make_all_reduce() for arrays in GPU memory. REQUIRES: several ranks.
 std::unique_ptr<AllReduce> make_gpu_all_reduce(const std::string& algorithm, const World& world, Device& device,
                                                WireType wire, std::optional<std::size_t> crossover);
 

@@ -13,17 +13,17 @@
 #include "kernels/cuda/runtime/compute_lane.h"
 #include "kernels/cuda/runtime/side_lane.h"
 
-// Open MPI, MPICH, MVAPICH and their descendants have this function; their headers differ, and may be those of another
-// version. Null if the library does not have it.
+// Open MPI, MPICH, MVAPICH and their descendants have this function; their headers differ, and may belong to another
+// version. Null if the library lacks it.
 extern "C" [[gnu::weak]] int MPIX_Query_cuda_support();
 
 namespace annulus {
 namespace {
 
-// Not measured yet. A message of this size takes 80 us on a link of 100 Gbit/s, adding one takes a few.
+// Not measured yet. A message of this size takes 80 us on a link with 100 Gbit/s, adding it takes a few.
 constexpr RingOptions kOptions{.segment_bytes = 1 << 20, .in_flight = 4};
 
-// The stream of the ring's work on the GPU, for which its thread waits.
+// The stream for the ring's work on the GPU; the ring's thread waits for it.
 class RingStream {
  public:
   explicit RingStream(std::shared_ptr<AllReduceContext> context)
@@ -41,8 +41,8 @@ class RingStream {
   cuda::Event done_;
 };
 
-// Its memory is allocated beforehand: the worker's thread must not allocate, because that waits for the device, which
-// CUDA forbids while another thread captures its lane.
+// Allocates memory beforehand: the worker's thread must not allocate, because that waits for the device, which CUDA
+// forbids while another thread captures a lane.
 class GpuRingMemory final : public RingMemory {
  public:
   explicit GpuRingMemory(std::shared_ptr<const RingStream> stream)
@@ -111,7 +111,7 @@ class GpuCompressedLink final : public RingLink {
  private:
   static constexpr std::size_t kSlot = kOptions.segment_bytes / sizeof(float) * sizeof(std::uint16_t);
 
-  // Each exchange in flight has two slots, one to send and one to receive. The last slot belongs to round().
+  // Each exchange in flight has two slots, for the sent and the received segment. The last slot belongs to round().
   std::span<std::byte> slot(std::size_t number) const { return {coded_.view().address + number * kSlot, kSlot}; }
   std::uint16_t* numbers(std::size_t number) const { return reinterpret_cast<std::uint16_t*>(slot(number).data()); }
 
@@ -131,8 +131,8 @@ Ring make_ring(const World& world, WireType wire, const std::shared_ptr<AllReduc
           kOptions,        std::make_unique<GpuRingMemory>(stream)};
 }
 
-// Runs the ring after the lane's work at the time of begin(). run() returns when the result is complete, so the
-// lane need not wait.
+// Runs the ring after the lane's work at the time of begin(). run() returns when the result is complete, so the lane
+// need not wait.
 class GpuMessageRing final : public AllReduceAlgorithm, public LaneOrder {
  public:
   GpuMessageRing(const World& world, Device& device, WireType wire, const std::shared_ptr<AllReduceContext>& context)
@@ -166,7 +166,7 @@ class GpuMessageRing final : public AllReduceAlgorithm, public LaneOrder {
     return ready;
   }
 
-  const int number_;  // of the GPU
+  const int number_;  // the GPU's
   Device& device_;
   Ring ring_;
   std::mutex mutex_;  // guards what follows

@@ -4,7 +4,7 @@
 
 namespace annulus {
 
-// What the CUDA module (kernels/cuda/module.h) has of this folder, "annulus_cuda_collectives".
+// What the CUDA module (kernels/cuda/module.h) exports from this folder, "annulus_cuda_collectives".
 struct CudaCollectives {
   decltype(&make_gpu_all_reduce) make;
 };

@@ -27,11 +27,11 @@ struct Abort {
 };
 using Communicator = std::unique_ptr<std::remove_pointer_t<ncclComm_t>, Abort>;
 
-// Thread blocks of a kernel of NCCL's, each of which occupies a multiprocessor that backward lacks meanwhile; an H100
-// has 132. Without a limit there may be 32. Not measured yet. NCCL_MAX_CTAS takes precedence.
+// Thread blocks per NCCL kernel, each of which occupies a multiprocessor that backward lacks meanwhile; an H100 has
+// 132. Without a limit there may be 32. Not measured yet. NCCL_MAX_CTAS takes precedence.
 constexpr int kMostBlocks = 16;
 
-constexpr std::size_t kAligned = 256 / sizeof(float);  // chunks are multiples of it
+constexpr std::size_t kAligned = 256 / sizeof(float);  // chunk sizes are multiples
 
 constexpr std::size_t kPiece = 1 << 20;  // floats that are sent in 16 bits at a time. Not measured yet
 
@@ -73,7 +73,7 @@ class Nccl final : public StreamAlgorithm {
 
   const std::size_t rank_, size_;
   const WireType wire_;
-  std::uint16_t *coded_ = nullptr, *arrived_ = nullptr;  // a piece, and the peers' shares of its own chunk
+  std::uint16_t *coded_ = nullptr, *arrived_ = nullptr;  // a piece, and the peers' shares of this rank's chunk
   std::vector<Registered> memory_;                       // outlives the communicator
   Communicator communicator_;
 };
@@ -121,7 +121,7 @@ DeviceView Nccl::allocate(std::size_t bytes) {
   return memory.slice(0, bytes);
 }
 
-// Halves are of chunks of one size, so the last rank also has what is left over.
+// NCCL's reduce-scatter and all-gather need chunks of equal size, so the last rank's also has what is left over.
 Range Nccl::chunk(std::size_t count) const {
   const std::size_t share = even_share(count), begin = rank_ * share;
   return {begin, rank_ + 1 == size_ ? count : begin + share};
@@ -196,7 +196,7 @@ void Nccl::receive(std::uint16_t* coded, std::size_t count, std::size_t peer) co
     check(ncclRecv(coded, count * sizeof *coded, ncclUint8, static_cast<int>(peer), communicator_.get(), stream()));
 }
 
-// NCCL chooses its algorithm, so only our own messages are counted.
+// NCCL chooses the algorithm, so only our own messages are counted.
 std::uint64_t Nccl::bytes_to_send(DeviceView values, Verb) const {
   if (wire_ == WireType::fp32) return 0;
   const std::size_t count = values.bytes / sizeof(float);

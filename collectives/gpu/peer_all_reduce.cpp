@@ -14,7 +14,7 @@
 namespace annulus {
 namespace {
 
-constexpr std::size_t kLargestCopy = 4096;  // of read_own()
+constexpr std::size_t kLargestCopy = 4096;  // in read_own()
 
 std::vector<cuda::MemoryHandle> exchange_handles(const World& world, const cuda::MemoryHandle& own) {
   const std::vector<std::byte> bytes = world.gather(std::span<const std::byte>(own));
@@ -40,7 +40,7 @@ PeerAllReduce::PeerAllReduce(const World& world, cudaStream_t stream, const std:
   scratch_ = allocate(scratch_bytes);
 }
 
-// Memory that others have mapped must not be freed, so this waits for them. While an exception propagates they may
+// Memory that peers have mapped must not be freed, so this waits for the peers. While an exception propagates they may
 // never come: then the memory stays until the process ends, which is soon.
 PeerAllReduce::~PeerAllReduce() {
   arenas_.clear();
@@ -55,10 +55,10 @@ PeerAllReduce::~PeerAllReduce() {
 }
 
 // All-reduces that are still on the stream, which nobody has waited for, may wait for ranks that never come. Raising
-// this rank's flags to the highest awaited values lets the stream run to its end. Its results are then invalid, so the
-// other ranks are notified first; also if the stream has ended by an error of its own. The flags are raised repeatedly,
-// because a rank that comes after all sets a flag back to its own progress; but not before the last writes are done, so
-// that a stuck stream cannot fill up, which would block this thread.
+// this rank's flags to the highest awaited values lets the stream run to its end. The results are then invalid, so the
+// other ranks are notified first, even if an error has ended the stream. The flags are raised repeatedly, because a
+// rank that comes after all sets a flag back to its own progress; but not before the last writes are done, so that a
+// stuck stream cannot fill up, which would block this thread.
 void PeerAllReduce::end_waits() noexcept {
   farewell(rank()).given_up = true;
   if (cudaStreamQuery(aside()) == cudaErrorNotReady) return;
@@ -124,8 +124,8 @@ void PeerAllReduce::put_staged(DeviceView values) {
   }
 }
 
-// A rank that has left is about to report why and to end the job (src/main.cpp: 3 s later), which is more useful to the
-// user than this error.
+// A rank that has left is about to report the reason and to end the job (src/main.cpp: 3 s later), which is more useful
+// to the user than this error.
 void PeerAllReduce::expect_all_there() {
   constexpr auto kLastWords = std::chrono::seconds(5);
   for (std::size_t rank = 0; rank < size(); ++rank)
@@ -136,7 +136,7 @@ void PeerAllReduce::expect_all_there() {
 }
 
 void PeerAllReduce::try_out() {
-  constexpr std::size_t kCount = 10'001;  // chunks of several blocks, the last one incomplete
+  constexpr std::size_t kCount = 10'001;  // several blocks per chunk, the last incomplete
   world_.all_or_none([&] {
     const DeviceView first = scratch_.slice(0, std::min(scratch_.bytes, kCount * sizeof(float)));
     std::vector<float> values(first.bytes / sizeof(float), static_cast<float>(rank() + 1));

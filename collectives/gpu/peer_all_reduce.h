@@ -14,11 +14,11 @@
 
 namespace annulus {
 
-// What the all-reduces of GPUs that can access each other's memory have in common: memory that other ranks of the node
-// have mapped, a scratch for arrays elsewhere, and how a rank leaves while others may still wait for it.
+// The base of all-reduces between GPUs that can access each other's memory: memory that the node's other ranks have
+// mapped, a scratch for arrays elsewhere, and how a rank leaves while peers may still wait for it.
 class PeerAllReduce : public StreamAlgorithm {
  public:
-  // Floats of an array that are never cut, for the sake of copy engines and kernels.
+  // Runs of floats that are never cut, for the sake of copy engines and kernels.
   static constexpr std::size_t kLine = 256 / sizeof(float);
   static constexpr double kPatience = 10;  // seconds that a first all-reduce may take
 
@@ -33,15 +33,15 @@ class PeerAllReduce : public StreamAlgorithm {
   // other. Collective; throws Error on all ranks if it fails.
   void try_out();
   // Returns the time of an all-reduce that fills the scratch; the same on every rank. Collective; throws Error on all
-  // ranks if it fails on one, for which the others wait this many seconds.
+  // ranks if it fails on any, after waiting `patience` seconds for the failing rank.
   double measure(double patience = kPatience);
 
  protected:
-  // Memory of this rank that others have mapped, and where theirs is mapped.
+  // Memory of this rank that peers have mapped, and the mapped addresses of the peers' counterparts.
   struct Arena {
     DeviceView own;
     std::vector<cuda::PeerMemory> mapped;
-    std::vector<std::byte*> at;  // of each rank; null if it is not mapped
+    std::vector<std::byte*> at;  // for each rank; null if it is not mapped
   };
   // An array in such memory.
   struct Array {
@@ -52,13 +52,13 @@ class PeerAllReduce : public StreamAlgorithm {
     float* of(std::size_t rank) const { return reinterpret_cast<float*>(arena->at[rank] + begin); }
   };
 
-  // Each rank maps the memory of `peers`, ranks of the node. `scratch_bytes`: for arrays outside allocate()'s memory.
-  // Collective. Throws Error, on all ranks, if one of them cannot access its peers' memory.
+  // Each rank maps the memory of `peers`, ranks on the node. `scratch_bytes`: for arrays outside allocate()'s memory.
+  // Collective. Throws Error, on all ranks, if a rank cannot access a peer's memory.
   PeerAllReduce(const World& world, cudaStream_t stream, const std::vector<std::size_t>& peers,
                 std::size_t scratch_bytes);
 
   virtual void put_array(const Array& array, Verb verb) = 0;
-  // Raises this rank's flags to the highest values that its stream waits for.
+  // Raises this rank's flags to the highest values that the stream waits for.
   virtual void raise_own_flags() = 0;
 
   const World& world() const { return world_; }
@@ -76,7 +76,7 @@ class PeerAllReduce : public StreamAlgorithm {
  private:
   // Each rank's state in the host's memory.
   struct Farewell {
-    std::atomic<bool> given_up = false;  // has left all-reduces unfinished; set before it releases others' flags
+    std::atomic<bool> given_up = false;  // has left all-reduces unfinished; set before releasing peers' flags
   };
 
   void put_staged(DeviceView values);

@@ -8,7 +8,7 @@
 namespace annulus::cuda {
 namespace {
 
-constexpr std::size_t kPage = std::size_t{2} << 20;  // of a GPU; smaller allocations share one
+constexpr std::size_t kPage = std::size_t{2} << 20;  // the GPU's page size; smaller allocations share a page
 
 }  // namespace
 

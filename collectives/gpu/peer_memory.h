@@ -7,10 +7,11 @@
 
 namespace annulus::cuda {
 
-// Identifies GPU memory that other processes of this machine can map, on the same GPU or on one with peer access to it.
+// Identifies GPU memory that other processes on this machine can map, on the same GPU or on a GPU with peer access to
+// it.
 using MemoryHandle = std::array<std::byte, sizeof(cudaIpcMemHandle_t)>;
 
-// Zeroed, in pages of its own, so that a process that maps it sees nothing else.
+// Allocates zeroed memory in separate pages, so that a process that maps it sees nothing else.
 Buffer allocate_sharable(std::size_t bytes);
 MemoryHandle handle_of(const Buffer& memory);
 
@@ -19,7 +20,7 @@ struct PeerMemoryRelease {
 };
 using PeerMemory = std::unique_ptr<std::byte, PeerMemoryRelease>;
 
-// Maps memory of another process, which must not free it before the result is destroyed. Throws Error if it cannot be
+// Maps another process's memory, which must not be freed before the result is destroyed. Throws Error if it cannot be
 // accessed.
 PeerMemory open_memory(const MemoryHandle& handle);
 

@@ -11,7 +11,7 @@
 namespace annulus {
 namespace {
 
-// The location of a rank's GPU. The texts are padded with zeros.
+// A GPU's location. The texts are padded with zeros.
 struct Place {
   std::array<char, 64> host{}, gpu{};
   bool operator==(const Place&) const = default;

@@ -49,7 +49,7 @@ std::uint32_t PullRing::pull_chunk(float* own, const float* previous, const Rang
   return exchange;
 }
 
-// The data that an exchange pulls was ready from the start, or is the result of the previous rank's exchange a step
+// The data that an exchange pulls was ready from the start, or results from the previous rank's exchange a step
 // earlier.
 std::uint32_t PullRing::ready_for(const Job& job, std::uint32_t exchange) {
   const auto segments = static_cast<std::uint32_t>(job.segments);

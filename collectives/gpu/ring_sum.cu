@@ -7,19 +7,19 @@ namespace annulus::cuda {
 namespace {
 
 constexpr unsigned kThreads = 512;
-// Twice the number that NCCL uses for a ring of eight GPUs; more would take multiprocessors away from the computation.
-// Not measured yet.
+// Twice as many as NCCL uses for a ring with eight GPUs; more would take multiprocessors away from the computation. Not
+// measured yet.
 constexpr unsigned kMostBlocks = 32;
 constexpr std::size_t kVector = sizeof(float4) / sizeof(float);
 
-// Number of loads that a thread has in flight: a load from another GPU takes about a microsecond.
+// Loads that a thread has in flight: a load from another GPU takes about a microsecond.
 constexpr int kLoads = 4;
 
 __device__ float4 sum(const float4& a, const float4& b) {
   return make_float4(a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w);
 }
 
-// Adds whole vectors, in strides of the grid; then the remaining elements one by one.
+// Adds whole vectors, in grid strides; then the remaining elements singly.
 __global__ void add_vectors(const float* peer, float* own, std::size_t count) {
   const std::size_t vectors = count / kVector;
   const std::size_t stride = static_cast<std::size_t>(gridDim.x) * blockDim.x;

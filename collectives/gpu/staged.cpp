@@ -37,9 +37,9 @@ class StagedAllReduce final : public AllReduceAlgorithm, public LaneOrder {
   std::uint64_t bytes_sent() const override { return host_->bytes_sent(); }
 
  private:
-  static constexpr std::uint64_t kRemembered = 256;  // all-reduces; the event of an older one is reused by a later one
+  static constexpr std::uint64_t kRemembered = 256;  // all-reduces; later ones reuse the events of older ones
 
-  // Device memory and its pinned counterpart.
+  // Device memory and the pinned counterpart.
   struct Mirror {
     DeviceView device;
     std::byte* host;
@@ -59,7 +59,7 @@ class StagedAllReduce final : public AllReduceAlgorithm, public LaneOrder {
   void await(cudaEvent_t event);
   cuda::Event event();
 
-  const int number_;  // of the GPU
+  const int number_;  // the GPU's
   Device& device_;
   StagedOptions options_;
   std::unique_ptr<AllReduceAlgorithm> host_;
@@ -149,8 +149,7 @@ void StagedAllReduce::run(std::span<float> values, const Collective&) {
   for (Piece& piece : pieces) spare_.push_back(std::move(piece.arrived));
 }
 
-// One piece after the other, because they share the scratch. The copies wait for the lane's work at the time of
-// begin().
+// Pieces go in sequence, because they share the scratch. The copies wait for the lane's work at the time of begin().
 void StagedAllReduce::sum_through_scratch(DeviceView values) {
   Piece piece{{}, {}, event()};
   for (std::size_t begin = 0; begin < values.bytes; begin += options_.piece_bytes) {

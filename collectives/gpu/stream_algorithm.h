@@ -11,7 +11,7 @@
 
 namespace annulus {
 
-// An all-reduce algorithm for arrays in GPU memory that queues its work on a stream; nothing here waits for completion.
+// An all-reduce algorithm for arrays in GPU memory that queues all work on a stream; nothing here waits for completion.
 // AllReduceStream turns it into an AllReduce.
 class StreamAlgorithm {
  public:
@@ -21,12 +21,11 @@ class StreamAlgorithm {
   // Ends the stream's work within seconds, even if other ranks never come; these then get an error. Returns only after
   // that; if the stream cannot be ended, the process exits. No other call may follow.
   void abandon() noexcept;
-  // Ends the stream's waits for other ranks, which get an error. Called again and again until the stream's work is
-  // done.
+  // Ends the stream's waits for other ranks, which get an error. Called repeatedly until the stream's work is done.
   virtual void end_waits() noexcept = 0;
 
-  // In place. REQUIRES: every rank puts the same sizes and verbs in the same order; halves of an all-reduce are of
-  // arrays in allocate()'s memory. The result is bit-identical on all ranks.
+  // Queues an operation in place. REQUIRES: every rank puts the same sizes and verbs in the same order; for a
+  // reduce-scatter or an all-gather, `values` is in allocate()'s memory. The result is bit-identical on all ranks.
   virtual void put(DeviceView values, Verb verb) = 0;
   virtual Range chunk(std::size_t count) const = 0;  // see AllReduce
 
@@ -35,7 +34,7 @@ class StreamAlgorithm {
 
   virtual std::uint64_t bytes_to_send(DeviceView values, Verb verb) const = 0;  // 0 if unknown
 
-  // Throws Error if another rank has left all-reduces unfinished, whose results are then invalid.
+  // Throws Error if another rank has left all-reduces unfinished, because their results are invalid.
   virtual void expect_all_there() = 0;
 
   // The stream's current position.

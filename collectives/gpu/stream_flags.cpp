@@ -10,18 +10,18 @@
 namespace annulus::cuda {
 namespace {
 
-// The signatures of single operations, and of several.
+// Signatures for single and for several operations.
 using Operation = CUresult (*)(CUstream stream, CUdeviceptr flag, cuuint32_t value, unsigned flags);
 using Batch = CUresult (*)(CUstream stream, unsigned count, CUstreamBatchMemOpParams* operations, unsigned flags);
 
-// A stream that waits for a flag occupies one of the hardware's queues, and streams beyond the number of queues share
-// them: the streams that are to end the wait, or only to read the flags, must not queue up behind it. CUDA creates 8
-// queues by default, and reads this setting when it is first called, possibly by MPI. So it is set when this module is
-// loaded: by choose_gpu() (src/job/open_device.h) before MPI_Init.
+// A stream that waits for a flag occupies a hardware queue, and streams beyond the number of queues share them: the
+// streams that are to end the wait, or only to read the flags, must not queue up behind it. CUDA creates 8 queues by
+// default, and reads this setting when it is first called, possibly by MPI. So it is set when this module is loaded: by
+// choose_gpu() (src/job/open_device.h) before MPI_Init.
 [[maybe_unused]] const int most_queues = setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
 
 void* entry_point(const char* name) {
-  constexpr unsigned kVersion = 12000;  // of the interface: the second one, which all current GPUs support
+  constexpr unsigned kVersion = 12000;  // the interface's second version, which all current GPUs support
   void* function = nullptr;
   cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
   check(cudaGetDriverEntryPointByVersion(name, &function, kVersion, cudaEnableDefault, &found));

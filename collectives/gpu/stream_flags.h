@@ -8,7 +8,7 @@
 
 namespace annulus::cuda {
 
-// Flags: 32-bit counters in GPU memory by which the streams of several processes wait for each other, without spinning
+// Flags: 32-bit counters in GPU memory by which several processes' streams wait for each other, without spinning
 // kernels. (The driver's "stream memory operations"; looked up at run time, since only the driver has them.)
 //
 // A flag only grows. It may wrap around: values are compared by their signed distance, so a wait must be for a value
@@ -17,14 +17,13 @@ class StreamFlags {
  public:
   StreamFlags();  // throws Error if this driver or GPU does not support them
 
-  // Later work of the stream begins when the flag is at `value` or beyond. `flag`: in this GPU's own memory.
+  // Later work on the stream begins when the flag is at `value` or beyond. `flag`: in this GPU's own memory.
   void wait(cudaStream_t stream, const std::uint32_t* flag, std::uint32_t value) const;
   // Writes the flag when the stream's work so far is done and visible to all GPUs. `flag`: in this GPU's memory or
   // mapped from another.
   void write(cudaStream_t stream, std::uint32_t* flag, std::uint32_t value) const;
 
-  // Both in one call of the driver: writes all flags of `raise`, then waits for all of `await`; at most kMostFlags
-  // each.
+  // Both in a single driver call: writes all flags in `raise`, then waits for all in `await`; at most kMostFlags each.
   static constexpr std::size_t kMostFlags = 32;
   void exchange(cudaStream_t stream, std::span<std::uint32_t* const> raise, std::span<const std::uint32_t* const> await,
                 std::uint32_t value) const;

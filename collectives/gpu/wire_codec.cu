@@ -11,7 +11,7 @@ namespace {
 
 constexpr unsigned kThreads = 512;
 constexpr unsigned kMostBlocks = 32;  // see ring_sum.cu
-constexpr std::size_t kEight = 8;     // numbers of 16 bits in 16 bytes
+constexpr std::size_t kEight = 8;     // 16-bit numbers in 16 bytes
 
 struct Bf16 {
   static __device__ unsigned encode(float value) { return __bfloat16_as_ushort(__float2bfloat16_rn(value)); }
@@ -27,7 +27,7 @@ struct Eight {
   float at[kEight];
 };
 
-// An array of floats, and whether it is aligned to 16 bytes.
+// A float array, and whether it is aligned to 16 bytes.
 template <class Float>
 struct Values {
   Float* at;

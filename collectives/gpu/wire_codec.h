@@ -8,9 +8,9 @@
 
 namespace annulus::cuda {
 
-// Conversions of arrays in GPU memory to and from 16-bit messages: those of collectives/wire_type.h. REQUIRES: `wire`
-// is bf16 or fp16; `coded` and the like are aligned to 16 bytes, and have room for a multiple of 16 bytes. Vectorized
-// if `values` are aligned to 16 bytes, too. They use only a part of the GPU, since they run beside the computation.
+// Converts arrays in GPU memory to and from 16-bit messages, as collectives/wire_type.h does. REQUIRES: `wire` is bf16
+// or fp16; `coded` and the like are aligned to 16 bytes, and have room for a multiple of 16 bytes. Vectorized if
+// `values` are aligned to 16 bytes, too. Uses only a part of the GPU, since it runs beside the computation.
 void encode(WireType wire, const float* values, std::uint16_t* coded, std::size_t count, cudaStream_t stream);
 void decode(WireType wire, const std::uint16_t* coded, float* values, std::size_t count, cudaStream_t stream);
 
