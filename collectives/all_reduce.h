@@ -18,24 +18,24 @@
 
 namespace annulus {
 
-// What an all-reduce is, which does not change.
+// Describes an all-reduce; constant except for `description`.
 struct AllReduceInfo {
-  // One line for the user: the algorithm, and why it was chosen. May change in allocate().
+  // For the user, in one line: the algorithm and the reason for choosing it. May change in allocate().
   std::string description;
 
-  // The order of the additions, and the precision that values are rounded to on the way. Equal texts mean equal bits,
-  // for the same placement of ranks, and if the arrays are in allocate()'s memory in both runs or in neither.
-  // MPI_Allreduce and NCCL choose by themselves, so there it also takes the same library versions.
+  // The addition order, and the precision that values are rounded to on the way. Equal texts mean equal bits if ranks
+  // are placed equally and if both runs' arrays are in allocate()'s memory, or neither's. MPI_Allreduce and NCCL choose
+  // an algorithm by themselves, so for them equal bits also require equal library versions.
   std::string order;
-  // The largest size, in bytes, of arrays that are added in a different order than larger ones because that was
-  // measured to be faster. None if there is only one order.
+  // Arrays up to this size, in bytes, are added in a different order than larger arrays, because that was measured to
+  // be faster. None if there is a single order.
   std::optional<std::size_t> crossover = {};
   // The messages' number format, unless an operation is exact; fp32 also if it sends none.
   WireType wire = WireType::fp32;
-  // False if the arrays are left unchanged, which is not training but measures the cost of communication.
+  // False if the arrays are left unchanged, to measure the cost of communication; not for training.
   bool reduces = true;
-  bool halves = false;  // whether halves of an all-reduce, and exact ones, can be enqueued
-  bool common = false;  // whether Memory::common is one array for all ranks; else it is like Memory::own
+  bool halves = false;  // whether reduce-scatter, all-gather and exact operations can be enqueued
+  bool common = false;  // whether ranks share an array in Memory::common; else it is like Memory::own
 };
 
 // All-reduces (sums) float32 arrays over all ranks, in place, while the caller goes on computing. This is the interface
@@ -51,8 +51,8 @@ class AllReduce {
   using Ticket = std::uint64_t;
   enum class Next { compute, wait };  // what the caller does after enqueue()
 
-  // Instead of a bucket's number: an all-reduce in the middle of a pass, which the computation waits for, as batch norm
-  // may.
+  // Replaces the bucket's number for an all-reduce in the middle of a pass, which the computation waits for, as batch
+  // norm may.
   static constexpr std::size_t kWithinPass = static_cast<std::size_t>(-1);
 
   struct Request {
@@ -81,30 +81,30 @@ class AllReduce {
   // enqueue().
   virtual DeviceView allocate(std::size_t bytes, Memory memory = Memory::own) = 0;
 
-  // With shards, a rank adds an array for each of its subtrees (collectives/shard_tree.h). Returns the memory of
-  // subtree `number`'s; that of the last subtree, and thus the only one's, is `values` itself, which receives the sum.
-  // REQUIRES: `values` is in allocate()'s memory.
+  // With shards, a rank adds an array per subtree that it has (collectives/shard_tree.h). Returns the memory for
+  // subtree `number`; for the last or only subtree it is `values`, which receives the sum. REQUIRES: `values` is in
+  // allocate()'s memory.
   virtual DeviceView addend(DeviceView values, std::size_t /*number*/) { return values; }
 
-  // Returns immediately. REQUIRES for halves and exact ones: info().halves; for halves also: `values` is in
-  // allocate()'s memory.
+  // Returns immediately. REQUIRES for a reduce-scatter, an all-gather and exact operations: info().halves; for the
+  // first two also: `values` is in allocate()'s memory.
   virtual Ticket enqueue(DeviceView values, const Request& request) = 0;
   Ticket enqueue(DeviceView values) { return enqueue(values, Request{}); }
 
-  // Returns this rank's chunk of an array of `count` floats. REQUIRES: info().halves.
+  // Returns this rank's chunk of `count` floats. REQUIRES: info().halves.
   virtual Range chunk(std::size_t count) const;
 
-  virtual void wait(Ticket ticket) = 0;               // returns when this all-reduce and all before it
-                                                      // are complete; throws Error if one failed
+  virtual void wait(Ticket ticket) = 0;               // returns when this all-reduce and all before it are complete;
+                                                      // throws Error if any failed
   virtual void join(Ticket ticket) { wait(ticket); }  // the device's lane waits, this thread only if it must
 
-  // Ends all pending all-reduces, wherever they are. Called on the way out of an error, before memory that they may
+  // Ends all pending all-reduces, wherever they are. Called while an error propagates, before memory that they may
   // still use is freed (see OnError). No other call may follow.
   virtual void abandon() noexcept {}
 
   // Continues with the surviving ranks, `world`, after ranks were lost and an all-reduce was interrupted
-  // (World::interrupt). Allocated memory keeps its contents; earlier tickets are invalid. Supported only by the
-  // all-reduce of make_shard_all_reduce(). Collective. Throws Error.
+  // (World::interrupt). Allocated memory stays as it was; earlier tickets are invalid. Supported only by the all-reduce
+  // of make_shard_all_reduce(). Collective. Throws Error.
   virtual void continue_in(const World& /*world*/) {}
 
  protected:
@@ -116,7 +116,7 @@ class AllReduce {
   const std::shared_ptr<AllReduceContext> context_;
 };
 
-// The name of an all-reduce in timelines.
+// Names an all-reduce in timelines.
 struct AllReduceName {
   std::string_view text;
   std::int64_t number;
@@ -126,7 +126,7 @@ inline AllReduceName name_of(std::size_t bucket) {
   return {"all-reduce of bucket", static_cast<std::int64_t>(bucket + 1)};
 }
 
-// Creates the all-reduce `algorithm`, one of:
+// Creates the all-reduce `algorithm`:
 // - "ring": ours, in shared memory if all ranks are on one node, else over messages
 // - "message-ring": ours, always over messages
 // - "doubling": ours, over messages, for small arrays
@@ -134,27 +134,27 @@ inline AllReduceName name_of(std::size_t bucket) {
 // - "hierarchical": shm on each node, messages between nodes
 // - "mpi": MPI_Allreduce
 // - "none": leaves the arrays unchanged, to measure the cost of communication
-// - "auto": the best one that the placement of the ranks allows
-// In a world of one rank, every algorithm does nothing.
+// - "auto": the best algorithm that the ranks' placement allows
+// With a single rank, every algorithm does nothing.
 //
-// On GPUs "ring" uses peer access between the GPUs of a node, and messages between nodes; "direct" pulls from all GPUs
-// of a node at the same time; "nccl" is NCCL's all-reduce; "hierarchical" all-reduces chunks by NCCL between nodes, if
-// each rank has a GPU of its own; the others are the host's algorithms, staged through the host's memory; "auto" is the
-// faster one of "ring" and "direct" on one node, and else "nccl", if possible, and else the host's.
+// On GPUs "ring" uses peer access within a node, and messages between nodes; "direct" pulls from all the node's GPUs at
+// the same time; "nccl" is NCCL's all-reduce; "hierarchical" all-reduces chunks by NCCL between nodes, if each rank has
+// a separate GPU; the other names are the host's algorithms, staged through host memory; "auto" is the faster of "ring"
+// and "direct" on a single node, else "nccl", if possible, else the host's "auto".
 //
-// `wire`: the number format of messages. `crossover`: reuses the crossover of an earlier run, to reproduce its bits,
-// instead of measuring it; ignored by algorithms without one. Collective over the world. Throws Error if the algorithm
-// cannot be used here. The device must outlive the result.
+// `wire`: the messages' number format. `crossover`: reuses an earlier run's crossover, to reproduce that run's bits,
+// instead of measuring it; ignored by algorithms without a crossover. Collective over the world. Throws Error if the
+// algorithm cannot be used here. The device must outlive the result.
 std::unique_ptr<AllReduce> make_all_reduce(const std::string& algorithm, const World& world, Device& device,
                                            WireType wire = WireType::fp32, std::optional<std::size_t> crossover = {});
 
-// Creates the all-reduce that sums in the order of the tree of shards (collectives/shard_tree.h): the bits of its
-// result do not depend on the number of ranks or on their placement. It uses shared memory on each node, and messages
-// between nodes. `shards`: 0: one for each rank, also after ranks were lost. Arrays must be in allocate()'s memory.
-// Collective over the world. Throws Error if there are fewer shards than ranks, or if the device is a GPU.
+// Creates the all-reduce that sums in shard-tree order (collectives/shard_tree.h): the result's bits depend neither on
+// the number of ranks nor on their placement. It uses shared memory on each node, and messages between nodes. `shards`
+// 0: a shard per rank, also after ranks were lost. Arrays must be in allocate()'s memory. Collective over the world.
+// Throws Error if there are fewer shards than ranks, or if the device is a GPU.
 std::unique_ptr<AllReduce> make_shard_all_reduce(const World& world, Device& device, std::size_t shards);
 
-// The algorithms above.
+// Returns the names above.
 const std::vector<std::string>& all_reduce_names();
 
 // Returns a warning for the user if the requested wire format has no effect on this all-reduce; else empty.

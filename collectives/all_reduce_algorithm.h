@@ -41,9 +41,9 @@ class AllReduceAlgorithm {
   // Where it sums, if this depends on the memory that allocate() finds: for the user.
   virtual std::string way() const { return ""; }
 
-  // In place. Arrays may be in the memory of a GPU. REQUIRES: every rank calls it with the same sizes and operations in
-  // the same order; for halves of an all-reduce and exact ones info().halves; for halves also that `values` is in
-  // allocate()'s memory. The result is bit-identical on all ranks.
+  // Runs in place. Arrays may be in a GPU's memory. REQUIRES: every rank calls it with the same sizes and operations in
+  // the same order; for a reduce-scatter, an all-gather and exact operations info().halves; for the first two also that
+  // `values` is in allocate()'s memory. The result is bit-identical on all ranks.
   virtual void run(std::span<float> values, const Collective& collective) = 0;
   void all_reduce(std::span<float> values) { run(values, {}); }
 
@@ -65,7 +65,7 @@ class AllReduceAlgorithm {
   virtual void continue_in(const World& /*world*/) { fail("this all-reduce cannot go on after a rank was lost"); }
 
  protected:
-  TraceLane* lane() const { return context_->lane; }  // for spans of stages; null: no recording
+  TraceLane* lane() const { return context_->lane; }  // for stage spans; null: no recording
 
  private:
   const Info info_;
@@ -73,13 +73,13 @@ class AllReduceAlgorithm {
   std::vector<Buffer> memory_;
 };
 
-// Orders the all-reduces of an algorithm among the work on a device's lane, for arrays that the lane reads and writes.
-// Used by the thread that enqueues. The default is for the host's memory.
+// Orders an algorithm's all-reduces among the work on a device's lane, for arrays that the lane reads and writes. Used
+// by the thread that enqueues. The default is for host memory.
 class LaneOrder {
  public:
   virtual ~LaneOrder() = default;
 
-  // `number`: of the all-reduce, counted from 1.
+  // `number`: the all-reduce, counted from 1.
   virtual void begin(DeviceView /*values*/) {}    // the next run() comes after all work queued on the lane
   virtual void join(std::uint64_t /*number*/) {}  // later work on the lane comes after this all-reduce
   virtual bool done(std::uint64_t /*number*/) { return true; }  // REQUIRES: run() has returned for it

@@ -17,23 +17,23 @@ namespace annulus {
 // An algorithm's AllReduceInfo; `name`, and `why` it was chosen, are for the user.
 AllReduceInfo info_of(const AllReduceAlgorithm& algorithm, const std::string& name, const std::string& why);
 
-// An AllReduce that runs a blocking algorithm on a thread of its own while the caller computes, one array after the
-// other in the order of enqueue(). (MPI makes progress on messages only inside MPI calls; this thread makes them.)
+// An AllReduce that runs a blocking algorithm on a separate thread while the caller computes, array by array in
+// enqueue() order. (MPI makes progress on messages only inside MPI calls; this thread makes them.)
 //
 // A caller of wait() has nothing else to do, so it runs the jobs that have not begun itself: handing a job over to the
-// other thread and back costs more than a short all-reduce. So short ones, and those that are waited for immediately,
-// do not wake the thread.
+// other thread and back costs more than a short all-reduce. So all-reduces that are short or waited for immediately do
+// not wake the thread.
 //
 // An error in the algorithm ends all jobs; wait() and every later call rethrow it. The destructor abandons jobs that
 // nobody has waited for, so that an exception elsewhere can leave without waiting for ranks that never come.
-// (MPI_Allreduce cannot be abandoned: one that has begun is waited for.)
+// (MPI_Allreduce cannot be abandoned: a call that has begun is waited for.)
 class AllReduceWorker final : public AllReduce {
  public:
-  // An all-reduce of less than kQuick bytes in shared memory takes less time than waking the thread.
+  // An all-reduce shorter than kQuick bytes in shared memory takes less time than waking the thread.
   static constexpr std::size_t kQuick = 64 * 1024;
 
-  // `name`, and `why` it was chosen, are for the user. `worth_waking`: all-reduces of fewer bytes do not wake the
-  // thread; they run when somebody waits for them. `order`: null for arrays in the host's memory; else part of the
+  // `name`, and `why` it was chosen, are for the user. `worth_waking`: all-reduces shorter than this, in bytes, do not
+  // wake the thread; they run when somebody waits for them. `order`: null for arrays in host memory; else part of the
   // algorithm.
   AllReduceWorker(std::unique_ptr<AllReduceAlgorithm> algorithm, const std::string& name, const std::string& why,
                   std::size_t worth_waking = kQuick, LaneOrder* order = nullptr);
@@ -71,7 +71,7 @@ class AllReduceWorker final : public AllReduce {
 
   std::mutex mutex_;  // guards what follows
   std::condition_variable work_there_, completed_;
-  std::vector<Job> jobs_;  // in order; those before next_job_ have begun
+  std::vector<Job> jobs_;  // in order; jobs before next_job_ have begun
   std::size_t next_job_ = 0;
   bool running_ = false;  // some thread is in algorithm_
   bool wake_ = false;     // a job that has not begun is worth waking for
@@ -80,7 +80,7 @@ class AllReduceWorker final : public AllReduce {
   std::exception_ptr failure_;
   bool stopping_ = false;
 
-  std::jthread thread_;  // last: it uses all of the above
+  std::jthread thread_;  // last, because it uses all members above
 };
 
 }  // namespace annulus

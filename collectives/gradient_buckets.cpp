@@ -26,7 +26,7 @@ std::vector<Range> cut_buckets(std::span<const std::size_t> ends, std::size_t bu
       buckets.push_back({begin, end});
       continue;
     }
-    const std::size_t size = *past - begin;  // of a parameter larger than a bucket
+    const std::size_t size = *past - begin;  // a parameter larger than a bucket
     const std::size_t block = largest >= line ? line : 1;
     const std::size_t parts = (size + largest / block * block - 1) / (largest / block * block);
     for (std::size_t part = 0; part < parts; ++part) {

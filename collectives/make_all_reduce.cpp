@@ -14,7 +14,7 @@ namespace {
 
 class NoAllReduce final : public AllReduce {
  public:
-  // `reduces`: whether this is a valid all-reduce nevertheless, as in a world of one.
+  // `reduces`: whether this is a valid all-reduce nevertheless, as it is with a single rank.
   NoAllReduce(Device& device, std::string description, bool reduces)
       : AllReduce({.description = std::move(description), .order = "none", .reduces = reduces, .halves = reduces}),
         device_(device) {}
@@ -43,7 +43,7 @@ std::unique_ptr<AllReduce> no_all_reduce_needed(Device& device) {
   return std::make_unique<NoAllReduce>(device, "none: a single rank needs no all-reduce", true);
 }
 
-// Runs an algorithm of the host on arrays in its memory.
+// Runs a host algorithm on arrays in host memory.
 std::unique_ptr<AllReduce> run_on_host(const World& world, HostAllReduce host) {
   const std::size_t worth_waking = world.one_node() ? AllReduceWorker::kQuick : 0;
   return std::make_unique<AllReduceWorker>(std::move(host.algorithm), host.name, host.why, worth_waking);

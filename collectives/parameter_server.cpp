@@ -5,7 +5,7 @@
 namespace annulus {
 namespace {
 
-// Returns the ranges of every rank.
+// Gathers every rank's ranges.
 std::vector<std::vector<Range>> gather(const World& world, const std::vector<Range>& own) {
   std::vector<double> numbers;
   for (const Range& range : own) numbers.insert(numbers.end(), {double(range.begin), double(range.end)});

@@ -9,8 +9,8 @@
 
 namespace annulus {
 
-// Messages between neighbouring stages of a pipeline: activations to the next stage, their gradients to the previous
-// one. By one thread.
+// Messages between neighbouring pipeline stages: activations to the next stage, their gradients to the previous stage.
+// By a single thread.
 class PipelineLink {
  public:
   enum class Neighbour { previous, next };
@@ -22,21 +22,22 @@ class PipelineLink {
   std::size_t stage() const { return static_cast<std::size_t>(stages_.rank()); }
   std::size_t stages() const { return static_cast<std::size_t>(stages_.size()); }
 
-  // Sends a copy of the values and returns immediately.
+  // Sends a copy and returns immediately.
   void send(DeviceView values, Neighbour to);
   // Waits for the neighbour's next message. Throws Error if a rank was lost meanwhile.
   void receive(DeviceView values, Neighbour from);
-  // Lets messages make progress while this rank computes: MPI moves them only within its calls.
+  // Lets messages make progress while this rank computes: MPI moves them only within MPI calls.
   void progress();
 
-  // Adds float32 values of the first stage and the last one, in place on both, to the same bits. By these two only.
+  // Adds float32 values of the first stage and the last, in place on both, with equal bits. Called by these two stages
+  // only.
   void add_other_end(DeviceView values);
-  // Adds the values of all stages, in place. Collective over the stages.
+  // Adds all stages' values, in place. Collective over the stages.
   void sum(std::span<double> values) const { stages_.sum(values); }
 
  private:
   struct Sending {
-    Buffer memory;  // pinned, to which a GPU copies several times as fast
+    Buffer memory;  // pinned, because a GPU copies to it several times as fast
     MPI_Request request = MPI_REQUEST_NULL;
   };
 
@@ -49,7 +50,7 @@ class PipelineLink {
   const Channel channel_;
   std::deque<Sending> sendings_;  // reused when complete
   std::vector<std::byte> received_;
-  Buffer piece_;  // of the other end's values
+  Buffer piece_;  // the other end's values
 };
 
 }  // namespace annulus

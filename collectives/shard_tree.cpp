@@ -8,7 +8,7 @@
 namespace annulus {
 namespace {
 
-// Whether two neighbouring subtrees have the same parent. Only the last subtree of a level may be smaller.
+// Whether two neighbouring subtrees have the same parent. Only a level's last subtree may be smaller.
 bool siblings(const Range& left, const Range& right, std::size_t shards) {
   const std::size_t size = left.size();
   return std::has_single_bit(size) && left.begin % (2 * size) == 0 && right.begin == left.end &&

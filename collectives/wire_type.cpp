@@ -25,7 +25,7 @@ struct Fp16 {
   static float decode(std::uint16_t coded) { return static_cast<float>(std::bit_cast<_Float16>(coded)); }
 };
 
-// Converts arrays of a 16-bit format.
+// Converts arrays to and from a 16-bit format.
 template <class Format>
 struct HalfCodec {
   static void encode(std::span<const float> values, std::byte* coded) {

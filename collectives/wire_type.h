@@ -7,10 +7,10 @@
 
 namespace annulus {
 
-// The number format of values in messages between ranks. They are always added in float32.
+// Number format of messages between ranks. Values are always added in float32.
 enum class WireType {
   fp32,
-  bf16,  // the upper half of a float32: its range, 8 bits of precision
+  bf16,  // the upper half of a float32: full range, 8 bits of precision
   fp16,  // IEEE 754's half precision: 11 bits, but nothing beyond 65,504 and little below 6e-5
 };
 
@@ -18,7 +18,7 @@ enum class WireType {
 WireType parse_wire_type(const std::string& name);
 std::string to_string(WireType wire);
 
-std::size_t coded_bytes(WireType wire, std::size_t count);  // of `count` values in a message
+std::size_t coded_bytes(WireType wire, std::size_t count);  // for `count` values in a message
 
 // Conversions to and from the formats other than fp32, rounding to nearest, ties to even. A NaN stays a NaN. Rounded
 // values do not change when they are encoded again. `coded` has coded_bytes().

@@ -21,7 +21,7 @@ namespace annulus {
 
 namespace {
 
-// The input of every make function.
+// Input to every make function.
 struct Request {
   const World& world;
   WireType wire;
@@ -31,7 +31,7 @@ struct Request {
       std::make_shared<AllReduceContext>(polls_on_this_node(world.local_size()), world.interruption());
 };
 
-// An algorithm and its name for the user.
+// An algorithm with a name for the user.
 struct Named {
   std::unique_ptr<AllReduceAlgorithm> algorithm;
   std::string name;
@@ -132,7 +132,7 @@ HostAllReduce make_mpi(const Request& request) {
   return complete(request, {std::make_unique<MpiAllReduce>(request.world, request.context), "MPI_Allreduce"});
 }
 
-// Returns the faster one of shm and the ring, which give the same bits, and why it was chosen.
+// Returns the faster of shm and the ring, which give the same bits, and the reason for the choice.
 std::pair<Named, std::string> faster_in_shared_memory(const Request& request) {
   constexpr std::size_t bytes = 1 << 20;
   const auto seconds = [&](AllReduceAlgorithm& algorithm) {

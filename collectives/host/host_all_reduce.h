@@ -18,8 +18,8 @@ struct HostAllReduce {
   std::string why;   // it was chosen, for the user
 };
 
-// `algorithm` and `crossover`: see make_all_reduce(); `algorithm` must be one that sums in the host's memory.
-// Collective over the world. Throws Error if it cannot be used here.
+// `algorithm` and `crossover`: see make_all_reduce(); `algorithm` must sum in host memory. Collective over the world.
+// Throws Error if it cannot be used here.
 HostAllReduce make_host_all_reduce(const std::string& algorithm, const World& world, WireType wire,
                                    std::optional<std::size_t> crossover);
 

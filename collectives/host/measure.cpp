@@ -10,7 +10,7 @@ namespace annulus {
 namespace {
 
 constexpr int kTries = 7;
-constexpr double kTrySeconds = 200e-6;  // of short all-reduces
+constexpr double kTrySeconds = 200e-6;  // for short all-reduces
 constexpr double kMostCalls = 20;
 
 }  // namespace

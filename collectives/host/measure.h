@@ -8,15 +8,15 @@
 
 namespace annulus {
 
-// Measures the time of algorithms on this machine, to choose between them. Takes milliseconds, or tenths of a second if
-// ranks outnumber cores. Collective; the same result on every rank.
+// Measures algorithms on this machine, to choose between them. Takes milliseconds, or tenths of a second if ranks
+// outnumber cores. Collective; the same result on every rank.
 
-// Returns the seconds of an all-reduce on the slowest rank: the median of a few trials, each of several all-reduces if
-// they are short. Every rank rewrites its array before each one, as training does. Leaves zeros.
+// Returns the seconds per all-reduce on the slowest rank: the median over a few trials, each with several all-reduces
+// if they are short. Every rank rewrites the array before each all-reduce, as training does. Leaves zeros.
 double all_reduce_seconds(const World& world, AllReduceAlgorithm& algorithm, std::span<float> values);
 
-// Returns the largest of the sizes `least`, 2 `least` ... `most`, in bytes, up to which small_seconds(bytes) is not
-// more than large_seconds(bytes); 0 if it is more from the start.
+// Returns the largest size among `least`, 2 `least` ... `most`, in bytes, up to which small_seconds(bytes) is not more
+// than large_seconds(bytes); 0 if it is more from the start.
 constexpr std::size_t kLeastCrossover = 4 * 1024, kLargestCrossover = 1024 * 1024;
 template <class Small, class Large>
 std::size_t find_crossover(const Small& small_seconds, const Large& large_seconds, std::size_t least = kLeastCrossover,
@@ -29,7 +29,7 @@ std::size_t find_crossover(const Small& small_seconds, const Large& large_second
   return crossover;
 }
 
-// find_crossover() of these two algorithms.
+// find_crossover() for these two algorithms.
 std::size_t measure_crossover(const World& world, AllReduceAlgorithm& small, AllReduceAlgorithm& large);
 
 }  // namespace annulus

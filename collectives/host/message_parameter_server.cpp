@@ -13,7 +13,7 @@ std::size_t size_of(const std::vector<Range>& ranges) {
   return size;
 }
 
-// Copies ranges of an array, one after the other, to `packed`.
+// Copies array ranges to `packed`, without gaps.
 void pack(std::span<const float> array, const std::vector<Range>& ranges, float* packed) {
   for (const Range& range : ranges) packed = std::copy_n(array.data() + range.begin, range.size(), packed);
 }
@@ -69,7 +69,7 @@ MessageParameterServer::~MessageParameterServer() {
   for (Owner& owner : owners_) requests_.give_up({&owner.sent_request, 1});
 }
 
-// All at once, because a message that a dead rank has begun to send is awaited for a while.
+// Withdraws all together, because a message that a dead rank has begun to send is awaited for a while.
 void MessageParameterServer::withdraw() {
   std::vector<MPI_Request> receives;
   const auto add = [&](MPI_Request& request) { receives.push_back(std::exchange(request, MPI_REQUEST_NULL)); };

@@ -20,10 +20,10 @@ namespace annulus {
 //    pull()               <--    weights   --
 //    contribute()         --   gradients   -->       await_contribution()
 //
-// Messages are the values of one owner's ranges, packed one after the other. A rank also sends them to itself.
+// A message has the packed values of an owner's ranges. A rank also sends messages to itself.
 //
-// MPI's own one-sided communication would not do without that thread: an access makes progress only while the target
-// calls MPI. In Open MPI 4.1 there is none over TCP in a program of several threads (MPI_Win_allocate fails).
+// MPI's one-sided communication would need that thread, too: an access makes progress only while the target calls MPI.
+// Open MPI 4.1 has none over TCP in a multi-threaded program (MPI_Win_allocate fails).
 class MessageParameterServer final : public ParameterServer {
  public:
   // See make_parameter_server().
@@ -44,11 +44,11 @@ class MessageParameterServer final : public ParameterServer {
  private:
   // A worker's exchange with an owner.
   struct Owner {
-    Range packed;  // the place of its ranges in an array of all packed ones
+    Range packed;  // the ranges' place in an array with all owners' packed ranges
     std::uint64_t step = 0;
     MPI_Request sent_request = MPI_REQUEST_NULL, step_arrives = MPI_REQUEST_NULL, weights_arrive = MPI_REQUEST_NULL;
   };
-  // A contribution on its way to the owners.
+  // A contribution that is being sent to the owners.
   struct Sent {
     Buffer packed;
     std::vector<MPI_Request> requests;  // to each owner
@@ -79,9 +79,9 @@ class MessageParameterServer final : public ParameterServer {
   std::uint64_t contributed_ = 0;
 
   std::vector<Worker> workers_;
-  Buffer arrived_;               // a contribution in the layout of the array
-  Buffer weights_;               // packed, of the last step that was published
-  std::uint64_t published_ = 0;  // steps, plus one
+  Buffer arrived_;               // a contribution in the array's layout
+  Buffer weights_;               // packed, from the last published step
+  std::uint64_t published_ = 0;  // steps + 1
 };
 
 }  // namespace annulus

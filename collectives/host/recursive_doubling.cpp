@@ -37,7 +37,7 @@ void RecursiveDoubling::run(std::span<float> values, const Collective&) {
   if (stands_in_)
     send(values, rank_ + power_);
   else if (power_ < size_ && wire_ != WireType::fp32)
-    round_to(wire_, values);  // the same rounding as of the values that the stand-in ranks send
+    round_to(wire_, values);  // as the values that the stand-in ranks send are rounded
 }
 
 void RecursiveDoubling::exchange(std::span<float> values, int with) {

@@ -11,7 +11,7 @@
 namespace annulus {
 namespace {
 
-constexpr std::size_t kStageBytes = 1024 * 1024;  // pieces of arrays in other memory
+constexpr std::size_t kStageBytes = 1024 * 1024;  // pieces, for arrays in other memory
 constexpr std::size_t kBlock = 2048;  // floats that are summed at a time: they and their sum fit the L1 cache
 
 float* floats(std::byte* bytes, std::size_t offset = 0) {
@@ -30,14 +30,14 @@ void sum_into_both(float* a, float* b, std::size_t count) {
   for (std::size_t i = 0; i < count; ++i) a[i] = b[i] = a[i] + b[i];
 }
 
-// Writes the sum of `part` of every array to `to`, starting with array `first` and wrapping around after the last.
+// Sums `part` over every array into `to`, starting with array `first` and wrapping around after the last.
 void sum_of_all(std::span<std::byte* const> arrays, std::size_t first, const Range& part, float* to) {
   const auto at = [&](std::size_t number) { return floats(arrays[(first + number) % arrays.size()], part.begin); };
   sum_of_two(at(0), at(1), to, part.size());
   for (std::size_t number = 2; number < arrays.size(); ++number) sum_of_two(to, at(number), to, part.size());
 }
 
-// Of all nodes together.
+// Returns the Info for all nodes together.
 AllReduceAlgorithm::Info info_of(const World& node, const AllReduceAlgorithm* across_nodes) {
   if (across_nodes == nullptr) return {.order = "ring of fp32", .halves = true, .common = true};
   const AllReduceAlgorithm::Info& across = across_nodes->info();
@@ -125,11 +125,11 @@ void SharedMemoryAllReduce::all_gather(std::span<float> values) {
     const Range part = RingPartition::chunk_of(values.size(), ranks, rank);
     std::memcpy(values.data() + part.begin, floats(piece.everywhere[rank], part.begin), part.size() * sizeof(float));
   }
-  barrier_.wait(2, 2, lane());  // and no longer read by others
+  barrier_.wait(2, 2, lane());  // and no rank reads it any longer
 }
 
-// The two copies are used alternately, so one barrier is enough: a rank writes its copy for all-reduce s + 2 after all
-// ranks arrived at s + 1, and they did that after reading its copy for s.
+// The two copies are used alternately, so a single barrier is enough: a rank writes its copy for all-reduce s + 2 after
+// all ranks arrived at s + 1, thus after they read its copy for s.
 void SharedMemoryAllReduce::sum_copies(std::span<float> values) {
   const auto own = copies_[++small_ones_ % 2];
   std::memcpy(own.data(), values.data(), values.size_bytes());
@@ -148,7 +148,7 @@ void SharedMemoryAllReduce::sum_in_place(const Piece& piece) {
   barrier_.wait(2, 2, lane());  // every rank's chunk is complete
 }
 
-// Each array is read once and written once: of two arrays, while their sum is in a register; of more, block by block
+// Each array is read once and written once: two arrays while their sum is in a register; more arrays block by block
 // through the L1 cache.
 void SharedMemoryAllReduce::sum_chunk(const Piece& piece, const Range& chunk) {
   const auto arrays = piece.everywhere;

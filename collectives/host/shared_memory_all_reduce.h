@@ -12,9 +12,9 @@
 
 namespace annulus {
 
-// The all-reduce of ranks that share memory: nothing is sent, every rank adds directly in all ranks' arrays.
+// The all-reduce between ranks that share memory: nothing is sent, every rank adds directly in all ranks' arrays.
 //
-// An array is cut into one chunk per rank. A rank sums its chunk over every rank's array and writes the result into
+// An array is cut into a chunk per rank. A rank sums that chunk over every rank's array and writes the result into
 // every rank's array. For four ranks a, b, c, d:
 //
 //                chunk 0            chunk 1            chunk 2            chunk 3
@@ -23,36 +23,35 @@ namespace annulus {
 //    rank c      all four arrays    by rank b          a2+b2+c2+d2        |
 //    rank d                                            by rank c          a3+b3+c3+d3 by rank d
 //
-// This takes one pass over memory, while a ring makes 2(N-1) steps, and two barriers: one before, until every rank's
-// array is ready, and one after, until every rank's chunk is. Each element is summed by one rank, so the result is
-// bit-identical on all ranks. The chunks are the ring's, and each is summed in ring order, starting with the rank whose
-// index is the chunk's: the same bits as the ring's on one node, so different runs may use either.
+// This takes a single pass over memory, while a ring makes 2(N-1) steps, and two barriers: first until every rank's
+// array is ready, at the end until every rank's chunk is. Each element is summed by a single rank, so the result is
+// bit-identical on all ranks. The chunks are the ring's, and each is summed in ring order, starting with the rank that
+// has the chunk's index: the same bits as the ring's on a single node, so different runs may use either.
 //
 // Small arrays: every rank copies its array to shared memory, waits until all have, and sums all copies for itself.
-// That is more additions but only one barrier, and barriers dominate the time of small arrays. On one node both ways
-// give the same bits, so the size below which an array is small can be measured: it depends on how fast cores see each
-// other's writes, and on whether ranks share cores.
+// That takes more additions but a single barrier, and barriers dominate the time for small arrays. On a single node
+// both ways give the same bits, so the size below which an array is small can be measured: it depends on how fast cores
+// see each other's writes, and on whether ranks share cores.
 //
-// Several nodes: before it is written to the node's arrays, each node's sum of a chunk is all-reduced over the nodes by
-// another algorithm, between the ranks that have this chunk on their nodes. So a node's network link carries each
-// element once instead of once per rank, and all ranks of a node share the work of sending. (Small arrays are sent
-// whole by every rank of a node.)
+// Several nodes: before a node's chunk sum is written to the node's arrays, it is all-reduced over the nodes by another
+// algorithm, between the ranks that have this chunk. So a node's network link carries each element once instead of once
+// per rank, and all the node's ranks share the work of sending. (Small arrays are sent whole by every rank.)
 //
-// Arrays in allocate()'s memory are summed where they are; others are staged through there piece by piece. An array
+// Arrays in allocate()'s memory are summed in place; arrays elsewhere are staged through it piece by piece. An array
 // must be at the same offset in that memory on all ranks.
 class SharedMemoryAllReduce final : public AllReduceAlgorithm {
  public:
-  // The largest small array. On several nodes it is always kSmallBytes, because there it affects the bits. On one node
-  // measure_small() chooses it between the other two.
+  // The largest small array. On several nodes it is always kSmallBytes, because there it affects the bits. On a single
+  // node measure_small() chooses it between the two limits.
   static constexpr std::size_t kSmallBytes = 8 * 1024;
   static constexpr std::size_t kLeastSmallBytes = 64, kMostSmallBytes = 64 * 1024;
 
-  // `across_nodes`: null if all ranks are on one node.
+  // `across_nodes`: null if there is a single node.
   SharedMemoryAllReduce(World node, std::unique_ptr<AllReduceAlgorithm> across_nodes,
                         std::shared_ptr<AllReduceContext> context);
 
-  // Measures up to which size, in bytes, the way of small arrays is not slower, sets that, and returns it. Only on one
-  // node. Takes some milliseconds. Collective; the same on every rank.
+  // Measures up to which size, in bytes, handling an array as small is not slower, sets that, and returns it. Only on a
+  // single node. Takes some milliseconds. Collective; the same on every rank.
   std::size_t measure_small();
   void set_small_bytes(std::size_t bytes) { small_bytes_ = bytes; }  // at most kMostSmallBytes; the same on every rank
 
@@ -64,12 +63,12 @@ class SharedMemoryAllReduce final : public AllReduceAlgorithm {
   std::uint64_t bytes_sent() const override { return across_nodes_ ? across_nodes_->bytes_sent() : 0; }
 
  private:
-  // `count` floats of every rank's array of `whole` floats, starting at `begin`.
+  // `count` floats from every rank's array with `whole` floats, starting at `begin`.
   struct Piece {
     std::span<std::byte* const> everywhere;
     std::size_t count, begin, whole;
 
-    void sum(const Range& part, float* to) const;  // sums a part of this piece, in ring order
+    void sum(const Range& part, float* to) const;  // sums `part` in ring order
   };
 
   void sum(std::span<float> values);
@@ -86,8 +85,8 @@ class SharedMemoryAllReduce final : public AllReduceAlgorithm {
   SharedMemory memory_;  // before the members that may still send from it
   std::unique_ptr<AllReduceAlgorithm> across_nodes_;
   NodeBarrier barrier_;
-  std::span<std::byte> copies_[2];  // of small arrays; used alternately
-  std::span<std::byte> stage_;      // for pieces of arrays in other memory
+  std::span<std::byte> copies_[2];  // for small arrays; used alternately
+  std::span<std::byte> stage_;      // for pieces, if arrays are in other memory
   std::size_t small_bytes_ = kSmallBytes;
   std::size_t small_ones_ = 0;  // so far
 };

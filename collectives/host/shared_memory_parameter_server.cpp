@@ -8,13 +8,13 @@
 namespace annulus {
 namespace {
 
-constexpr std::size_t kCopies = 2;  // of published weights
+constexpr std::size_t kCopies = 2;  // of the published weights
 
 std::span<float> allocate_floats(SharedMemory& memory, std::size_t count) {
   return {reinterpret_cast<float*>(memory.allocate(count * sizeof(float)).data()), count};
 }
 
-// Returns a counter of each rank.
+// Returns every rank's counter.
 std::vector<SharedCounter*> allocate_counters(SharedMemory& memory) {
   const auto own = memory.allocate(sizeof(SharedCounter));
   new (own.data()) SharedCounter;
@@ -44,7 +44,7 @@ SharedMemoryParameterServer::SharedMemoryParameterServer(const World& world, con
   world.barrier();  // all counters are initialized
 }
 
-// Returns the array of another rank that corresponds to this rank's `own`.
+// Returns the array on another rank that corresponds to this rank's `own`.
 std::span<float> SharedMemoryParameterServer::array(std::size_t rank, std::span<const float> own) const {
   const auto place = memory_.find(std::as_bytes(own));
   return {reinterpret_cast<float*>(memory_.at(static_cast<int>(rank), *place)), count_};
@@ -54,8 +54,8 @@ void SharedMemoryParameterServer::await_steps(std::uint64_t step) {
   for (const std::size_t rank : servers()) peers_[rank].published->await(narrow(step + 1), worker_backoff_);
 }
 
-// The weights of the step after the next one overwrite those that are read here. If that may have begun meanwhile, they
-// are read again.
+// The weights two steps later overwrite the weights that are read here. If that may have begun meanwhile, they are read
+// again.
 std::uint64_t SharedMemoryParameterServer::pull(std::span<float> weights) {
   std::optional<std::uint32_t> oldest;
   for (const std::size_t rank : servers()) {

@@ -11,11 +11,11 @@
 
 namespace annulus {
 
-// A ParameterServer in memory that the ranks of a node share. Nobody receives: a worker copies published weights, and
-// an owner reads gradients, both from the other's memory.
+// A ParameterServer in memory that a node's ranks share. Nobody receives: a worker copies published weights, and an
+// owner reads gradients, both from the other rank's memory.
 class SharedMemoryParameterServer final : public ParameterServer {
  public:
-  // See make_parameter_server(). REQUIRES: all ranks are on one node.
+  // See make_parameter_server(). REQUIRES: all ranks are on the same node.
   SharedMemoryParameterServer(const World& world, const std::vector<Range>& own, std::size_t count,
                               std::size_t pending);
 
@@ -29,20 +29,21 @@ class SharedMemoryParameterServer final : public ParameterServer {
   void serve(std::uint64_t /*step*/) override {}  // workers read it without this rank
 
  private:
-  // A rank's parts of the shared memory.
+  // A rank's parts in the shared memory.
   struct Peer {
-    SharedCounter* published;    // steps, plus one: 0 before the initial weights
+    SharedCounter* published;    // steps + 1: 0 before the initial weights
     SharedCounter* contributed;  // contributions that it handed over
-    std::uint64_t used = 0;      // how many of them this rank has used
+    std::uint64_t used = 0;      // the number of contributions that this rank has used
   };
   std::span<float> array(std::size_t rank, std::span<const float> own) const;
 
   SharedMemory memory_;
   const std::size_t count_;
   std::vector<Peer> peers_;                      // all ranks
-  std::vector<std::span<float>> contributions_;  // of this rank, used in turn
+  std::vector<std::span<float>> contributions_;  // this rank's, used in turn
   std::uint64_t contributed_ = 0;
-  std::vector<std::span<float>> published_;  // likewise: while one is read, the next step goes to the other
+  std::vector<std::span<float>> published_;  // this rank's, used in turn: while workers read a step, the next step is
+                                             // written
 };
 
 }  // namespace annulus

@@ -9,11 +9,12 @@
 
 namespace annulus {
 
-// Dispatches each array to one of two algorithms by its size: latency matters for small arrays, bandwidth for large
-// ones.
+// Dispatches each array to the small or the large algorithm by size: latency matters for small arrays, bandwidth for
+// large arrays.
 class SizeDispatch final : public AllReduceAlgorithm {
  public:
-  // Arrays of up to `crossover_bytes` go to `small`. References, because their info() is used before they are moved.
+  // Arrays up to `crossover_bytes` go to `small`. Takes references, because info() is used before the algorithms are
+  // moved.
   SizeDispatch(std::unique_ptr<AllReduceAlgorithm>&& small, std::unique_ptr<AllReduceAlgorithm>&& large,
                std::size_t crossover_bytes)
       : AllReduceAlgorithm(
@@ -24,7 +25,7 @@ class SizeDispatch final : public AllReduceAlgorithm {
         large_(std::move(large)),
         crossover_bytes_(crossover_bytes) {}
 
-  // A small array has the bits of `small`, which sums all chunks and rounds in messages even if it should be exact.
+  // A small array gets the bits of `small`, which sums all chunks and rounds in messages even if it should be exact.
   void run(std::span<float> values, const Collective& collective) override {
     const bool is_small = values.size_bytes() <= crossover_bytes_ && collective.verb != Verb::all_gather;
     if (is_small && !(collective.exact && small_->info().wire != WireType::fp32))

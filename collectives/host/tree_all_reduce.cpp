@@ -16,7 +16,7 @@ namespace {
 
 using Subtrees = std::vector<std::vector<Range>>;
 
-// Returns each node's subtrees, of its ranks one by one. The nodes are in the order of across_nodes()'s ranks.
+// Returns each node's subtrees, rank by rank. The nodes are in across_nodes()'s rank order.
 std::vector<Subtrees> subtrees_of_nodes(const World& world, const World& node, std::size_t shards) {
   const std::vector<std::uint64_t> leaders = world.gather(static_cast<std::uint64_t>(node.rank_in_job(0)));
   std::map<std::uint64_t, std::vector<std::size_t>> ranks_of_node;
@@ -31,7 +31,7 @@ std::vector<Subtrees> subtrees_of_nodes(const World& world, const World& node, s
   return all;
 }
 
-// Ranks of nodes with different numbers of ranks cannot be paired: then each counts as a node of its own.
+// Ranks on nodes with different numbers of ranks cannot be paired: then each counts as a separate node.
 bool must_be_apart(const World& world) {
   return world.smallest_node() != world.largest_node() || (world.largest_node() == 1 && world.size() > 1);
 }
@@ -48,8 +48,8 @@ TreeAllReduce::TreeAllReduce(const World& world, std::size_t shards, const std::
   plan();
 }
 
-// Once apart, ranks remain so: each has mapped its own memory only. Some may have been interrupted by another loss when
-// they continued after the last one, and others not: what depends on that, they agree on.
+// Once apart, ranks remain so: each has mapped only private memory. When the ranks continued after the last loss,
+// another loss may have interrupted some ranks and not others: they agree on what depends on that.
 void TreeAllReduce::continue_in(const World& world) {
   world_ = world;
   std::array<double, 2> agreed{apart_ || must_be_apart(world) ? 1.0 : 0.0, -static_cast<double>(room_)};
@@ -73,7 +73,7 @@ std::size_t TreeAllReduce::shard_count() const {
   return shards_ > 0 ? shards_ : static_cast<std::size_t>(world_.size());
 }
 
-// Allocates shared memory. If a node has too little of it, puts all ranks apart, whose memory is their own.
+// Allocates shared memory. If a node has too little, puts all ranks apart, each with private memory.
 void TreeAllReduce::share(const std::function<void()>& allocate) {
   if (apart_) return allocate();
   double lacks = 0;
@@ -145,7 +145,7 @@ const TreeAllReduce::Block& TreeAllReduce::block_of(const std::byte* values) con
   fail("an array of shards is not in the all-reduce's memory");
 }
 
-// The last addend of a rank of this node is the array itself.
+// The last addend of a rank on this node is the array itself.
 std::byte* TreeAllReduce::addend(const Block& block, std::size_t rank, std::size_t number, std::size_t offset) const {
   return number + 1 == subtrees_[rank].size() ? block.arrays_everywhere[rank] + offset
                                               : block.addends_everywhere[rank] + number * block.distance + offset;

@@ -18,18 +18,18 @@
 
 namespace annulus {
 
-// The all-reduce of shards: the result has the same bits for any number of ranks, on any nodes, because it is summed in
-// the order of the tree of shards (collectives/shard_tree.h).
+// The all-reduce for shards: the result has the same bits for any number of ranks, on any nodes, because it is summed
+// in shard-tree order (collectives/shard_tree.h).
 //
-// A rank adds one array for each of its subtrees. In each node's shared memory, an array is cut into one chunk for each
-// of the node's ranks, which sums this chunk of all the node's arrays as far as the tree allows. If there are several
-// nodes, ranks with the same chunk exchange these partial sums (TreeExchange), so that a node's network link carries
-// each element once. In the end a rank writes its chunk of the result into the arrays of all ranks of its node.
+// A rank adds an array per subtree that it has. In each node's shared memory, an array is cut into a chunk per rank on
+// the node; each rank sums its chunk over all the node's arrays as far as the tree allows. If there are several nodes,
+// ranks with the same chunk exchange these partial sums (TreeExchange), so that a node's network link carries each
+// element once. At the end a rank writes the result's chunk into the arrays of all ranks on the node.
 //
-// If a node has too little shared memory, every rank counts as a node of its own.
+// If a node has too little shared memory, every rank counts as a separate node.
 class TreeAllReduce final : public AllReduceAlgorithm {
  public:
-  // `shards`: 0: one for each rank that is left.
+  // `shards` 0: a shard for each surviving rank.
   TreeAllReduce(const World& world, std::size_t shards, const std::shared_ptr<AllReduceContext>& context);
 
   // REQUIRES: `values` is in allocate()'s memory.
@@ -43,7 +43,7 @@ class TreeAllReduce final : public AllReduceAlgorithm {
   void continue_in(const World& world) override;
 
  private:
-  // Memory for arrays, and for their other addends one behind the other. Addresses are those on all ranks of this node.
+  // Memory for arrays, and behind it their other addends, in sequence. Addresses are listed for all ranks on this node.
   struct Block {
     std::span<std::byte> arrays, addends;  // this rank's
     std::vector<std::byte*> arrays_everywhere, addends_everywhere;
@@ -65,13 +65,14 @@ class TreeAllReduce final : public AllReduceAlgorithm {
   bool lacks_room_ = false;  // because a node has too little shared memory
   SharedMemory memory_;
   std::optional<NodeBarrier> barrier_;
-  std::vector<std::vector<Range>> subtrees_;  // of each rank of this node
-  std::size_t room_;                          // subtrees of a rank for which all blocks have memory, 0 while it changes
-  std::optional<TreeSum> tree_;               // of this node
+  std::vector<std::vector<Range>> subtrees_;  // for each rank on this node
+  std::size_t room_;                          // subtrees of a rank for which all blocks have memory, 0 while it
+                                              // changes
+  std::optional<TreeSum> tree_;               // over this node
   std::optional<TreeExchange> across_nodes_;
   std::uint64_t bytes_sent_before_ = 0;  // before ranks were lost
   std::vector<Block> blocks_;
-  HostArray<float> partial_;  // this node's sums of this rank's chunk, one after the other
+  HostArray<float> partial_;  // this node's sums in this rank's chunk, in sequence
   std::vector<const float*> partial_at_;
 };
 

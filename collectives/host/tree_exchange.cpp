@@ -14,7 +14,7 @@ TreeExchange::TreeExchange(const World& world, std::vector<std::vector<Range>> s
     : channel_(world.channel()), context_(std::move(context)) {
   for (int rank = 0; rank < world.size(); ++rank) ranks_in_job_.push_back(world.rank_in_job(rank));
   const auto rank = static_cast<std::size_t>(world.rank());
-  for (const auto& step : schedule) {  // `subtrees`: of each block of step.distance ranks
+  for (const auto& step : schedule) {  // `subtrees`: for each block of step.distance ranks
     std::vector<std::vector<Range>> joined;
     for (std::size_t first = 0; first < subtrees.size(); first += step.members) {
       const std::vector members(&subtrees[first], &subtrees[first] + step.members);
@@ -48,7 +48,7 @@ Range TreeExchange::Round::part(std::size_t member) const {
   return {held.begin + part.begin, held.begin + part.end};
 }
 
-// Beginning with the next one, so that not all act on the same rank.
+// Begins with the next member, so that not all act on the same rank.
 template <class Act>
 void TreeExchange::Round::each_other(const Act& act) const {
   for (std::size_t distance = 1; distance < ranks.size(); ++distance) act((own + distance) % ranks.size());

@@ -10,10 +10,10 @@
 
 namespace annulus {
 
-// Sums the arrays of several owners in the order of the tree of shards, block by block in the L1 cache.
+// Sums several owners' arrays in shard-tree order, block by block in the L1 cache.
 class TreeSum {
  public:
-  // `owners`: the subtrees of each; it has an array for each of them.
+  // `owners`: each owner's subtrees; an owner has an array per subtree.
   TreeSum(const std::vector<std::vector<Range>>& owners, std::size_t shards) {
     for (std::size_t owner = 0; owner < owners.size(); ++owner)
       for (std::size_t number = 0; number < owners[owner].size(); ++number)
@@ -29,8 +29,8 @@ class TreeSum {
   // The subtrees that are left when all arrays have been summed.
   const std::vector<Range>& sums() const { return order_.sums; }
 
-  // Sums arrays of `count` floats. at(owner, number) returns an array. Calls done(sum, elements, values) with each
-  // block of each of sums(). If there is only one, `done` may overwrite these elements of the arrays.
+  // Sums arrays with `count` floats. at(owner, number) returns an array. Calls done(sum, elements, values) with each
+  // block of each of sums(). If there is a single sum, `done` may overwrite these elements of the arrays.
   template <class At, class Done>
   void run(std::size_t count, const At& at, const Done& done) {
     inputs_.clear();
@@ -67,10 +67,10 @@ class TreeSum {
     for (std::size_t i = 0; i < count; ++i) sum[i] = left[i] + right[i];
   }
 
-  std::vector<Array> arrays_;  // in the order of the shards
+  std::vector<Array> arrays_;  // in shard order
   TreeOrder order_;
   std::vector<const float*> inputs_, stack_;
-  HostArray<float> scratch_;  // a block for each place of the stack
+  HostArray<float> scratch_;  // a block for each place on the stack
 };
 
 }  // namespace annulus

@@ -13,7 +13,7 @@ namespace annulus {
 // Sends float32 values in a narrower format over another link.
 class CompressedLink final : public RingLink {
  public:
-  // `in_flight`: the maximum number of exchanges in flight.
+  // `in_flight`: maximum number of exchanges in flight.
   CompressedLink(std::unique_ptr<RingLink> link, WireType wire, std::size_t in_flight);
 
   void post(std::span<const std::byte> to_next, std::span<std::byte> landing) override;

@@ -15,7 +15,7 @@ MpiLink::MpiLink(const World& world, std::size_t in_flight, std::shared_ptr<AllR
 
 MpiLink::~MpiLink() {
   for (Exchange& exchange : exchanges_)
-    channel_.give_up(exchange.requests);  // those that were posted but not collected
+    channel_.give_up(exchange.requests);  // requests that were posted but not collected
 }
 
 void MpiLink::post(std::span<const std::byte> to_next, std::span<std::byte> landing) {
@@ -23,7 +23,7 @@ void MpiLink::post(std::span<const std::byte> to_next, std::span<std::byte> land
     fail("more than {} exchanges are in flight on one link", exchanges_.size());
   Exchange& exchange = exchanges_[posted_++ % exchanges_.size()];
   exchange.landing = landing;
-  // The receive comes first: a message whose receive is already posted goes straight to its place.
+  // Receives first: a message whose receive is already posted arrives without a copy.
   channel_.start_receiving(landing, previous_, exchange.requests[0]);
   channel_.start_sending(to_next, next_, exchange.requests[1]);
 }

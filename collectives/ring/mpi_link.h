@@ -12,14 +12,14 @@
 
 namespace annulus {
 
-// A RingLink over MPI messages, on a channel of its own. Messages are received straight into the ring's memory.
+// A RingLink over MPI messages, on a separate channel. Messages are received straight into the ring's memory.
 //
-// It uses nonblocking requests because persistent ones are no faster (Open MPI 4.1, medians of 300: eight exchanges of
-// 4 KiB between two ranks of a node 25.8 us, persistent 25.2; of 64 KiB 87 and 87; of 512 KiB 3.2 ms and 6.3; over four
-// hosts at 1 Gbit/s 40.0 ms and 40.9).
+// It uses nonblocking requests because persistent requests are no faster (Open MPI 4.1, medians of 300: eight exchanges
+// of 4 KiB between two ranks of a node 25.8 us, persistent 25.2; of 64 KiB 87 and 87; of 512 KiB 3.2 ms and 6.3; over
+// four hosts at 1 Gbit/s 40.0 ms and 40.9).
 class MpiLink final : public RingLink {
  public:
-  // Collective over the world. `in_flight`: the maximum number of exchanges posted and not yet collected.
+  // Collective over the world. `in_flight`: maximum number of exchanges posted and not yet collected.
   MpiLink(const World& world, std::size_t in_flight, std::shared_ptr<AllReduceContext> context);
   ~MpiLink() override;
 

@@ -59,8 +59,7 @@ std::span<std::byte> Ring::allocate(std::size_t bytes, Memory) {
   return memory.empty() ? memory_->allocate(bytes) : memory;
 }
 
-// An exchange's slot is free again when the exchange has been collected, which happens `window` exchanges later at the
-// latest.
+// An exchange's slot is free again when the exchange has been collected, at most `window` exchanges later.
 std::span<float> Ring::slot(const RingPartition& cut, std::size_t number) {
   const std::size_t largest = cut.segment(0, 0).size();
   return memory_->scratch(cut.window * largest).subspan(number % cut.window * largest, largest);
@@ -69,7 +68,7 @@ std::span<float> Ring::slot(const RingPartition& cut, std::size_t number) {
 void Ring::post(RingLink& link, std::span<float> values, const RingExchange& exchange, std::span<float> slot) {
   const std::span<float> send = part_of(values, exchange.send), receive = part_of(values, exchange.receive);
   const std::span<float> landing = exchange.adds ? slot.first(receive.size()) : receive;
-  // Without rounding a complete chunk, this rank's bits would differ from all others'.
+  // Without rounding a complete chunk, this rank's bits would differ from all other ranks' bits.
   if (exchange.complete) link.round(send);
   link.post(std::as_bytes(send), std::as_writable_bytes(landing));
   bytes_sent_ += link.bytes_on_wire(send.size_bytes());

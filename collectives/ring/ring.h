@@ -17,8 +17,8 @@ namespace annulus {
 // The ring all-reduce
 // ===================
 //
-// The ranks stand in a ring. Each one sends only to the next and receives only from the previous, all at the same time,
-// so that every wire is busy and none is shared:
+// The ranks stand in a ring. Each sends only to the next rank and receives only from the previous, all at the same
+// time, so that every wire is busy and none is shared:
 //
 //              .-----> rank 1 ------.
 //              |                    v
@@ -26,11 +26,11 @@ namespace annulus {
 //              ^                    |
 //              '------ rank 3 <-----'
 //
-// An array is cut into as many chunks as there are ranks. Four ranks a, b, c, d have four chunks each; a1 is rank a's
-// share of chunk 1, and bc1 means b1 + c1.
+// An array is cut into a chunk per rank. Four ranks a, b, c, d have four chunks each; a1 is rank a's share of chunk 1,
+// and bc1 means b1 + c1.
 //
-// First half, reduce-scatter: a chunk starts at the rank of its own number, goes round the ring and collects a share
-// at every rank. A rank adds what arrives to its own share (marked *), and sends that in the next step.
+// Reduce-scatter: chunk n starts at rank n, goes round the ring and collects a share at every rank. A rank adds what
+// arrives to its own share (marked *), and sends that in the next step.
 //
 //                    chunk 0   chunk 1   chunk 2   chunk 3
 //    start   rank a    a0        a1        a2        a3        a sends chunk 0, b 1, c 2, d 3
@@ -48,27 +48,27 @@ namespace annulus {
 //            rank c    abc0 *    bc1       c2        c3
 //            rank d    d0        bcd1 *    cd2       d3
 //
-//    step 3  rank a    a0        bcda1 *   cda2      da3       every rank has one complete chunk
+//    step 3  rank a    a0        bcda1 *   cda2      da3       every rank has a complete chunk
 //            rank b    ab0       b1        cdab2 *   dab3
 //            rank c    abc0      bc1       c2        dabc3 *
 //            rank d    abcd0 *   bcd1      cd2       d3
 //
-// Second half, all-gather: the complete chunks go round in the same way, three more steps, and replace what they find.
-// Each chunk was added up along one path, by one rank after another, so all ranks end with the same bits.
+// All-gather: the complete chunks go round in the same way, three more steps, and replace what they find. Each chunk
+// was added up along a single path, rank after rank, so all ranks end with the same bits.
 //
 // As a textbook would write it (ring_schedule.h has the two schedules):
 //
 //    for (RingStep step : reduce_scatter(rank, size)) { send(chunk(step.send)); chunk(step.receive) += receive(); }
 //    for (RingStep step : all_gather(rank, size))     { send(chunk(step.send)); chunk(step.receive)  = receive(); }
 //
-// Cost, for N ranks and n bytes: 2(N-1) steps, in each of which every rank sends n/N bytes. A rank sends
+// Cost, for N ranks and n bytes: 2(N-1) steps; in each, every rank sends n/N bytes. In total a rank sends
 //
 //                        N - 1
 //                    2 * ----- * n   bytes,
 //                          N
 //
 // less than 2n however many ranks there are, and no algorithm sends less (Patarasuk and Yuan 2009). The price is 2(N-1)
-// latencies one after another: for small arrays on many ranks a tree is faster.
+// latencies in sequence: for small arrays on many ranks a tree is faster.
 //
 // Segments
 // --------
@@ -82,21 +82,21 @@ namespace annulus {
 // What exchange e sends, exchange e - S has received and added. So up to S exchanges may be in flight while the ring
 // adds what came before them; `in_flight` bounds them, and with them the scratch memory.
 //
-// Chunks and segments are whole cache lines, but for the array's end. A copy by the kernel (the messages between two
-// ranks of a node are such copies) to a place that begins within a line takes two to three times as long on some
-// processors (AMD Zen 3's `rep movsb`).
+// Chunks and segments are whole cache lines, except at the array's end. A copy by the kernel (such as a message between
+// two ranks on a node) to an address within a line takes two to three times as long on some processors (AMD Zen 3's
+// `rep movsb`).
 //
 // ring_partition.h computes both, ring_seconds() (all_reduce_model.h) the time that follows from a link's latency
 // and bandwidth.
 //
 // Messages that round
 // -------------------
-// If messages round, the complete chunk is rounded before it is copied to all, so that all ranks have the same bits.
-// A reduce-scatter alone rounds its chunk at its end, too. An all-gather alone rounds nothing, because its values, such
-// as weights, may need every bit.
+// If messages round, the complete chunk is rounded before it is copied to all, so that all ranks have the same bits. A
+// reduce-scatter alone rounds the complete chunk, too. An all-gather alone rounds nothing, because values such as
+// weights may need every bit.
 class Ring final : public AllReduceAlgorithm {
  public:
-  // `context`: the link's; the ring records its current step in it. `memory`: where the arrays are.
+  // `context`: the link's; the ring records the current step in it. `memory`: where the arrays are.
   Ring(std::unique_ptr<RingLink> link, std::size_t rank, std::size_t size, std::shared_ptr<AllReduceContext> context,
        RingOptions options = {}, std::unique_ptr<RingMemory> memory = std::make_unique<HostRingMemory>());
 
@@ -111,7 +111,7 @@ class Ring final : public AllReduceAlgorithm {
   void post(RingLink& link, std::span<float> values, const RingExchange& exchange, std::span<float> slot);
   void collect(RingLink& link, std::span<float> values, const RingExchange& exchange);
 
-  std::unique_ptr<RingMemory> memory_;  // outlives the link, which may still write to its scratch
+  std::unique_ptr<RingMemory> memory_;  // outlives the link, which may still write to this memory's scratch
   std::unique_ptr<RingLink> link_;
   std::size_t rank_, size_;
   RingOptions options_;

@@ -8,7 +8,7 @@
 
 namespace annulus {
 
-// The memory that a ring's arrays are in, and the operations on it. Used by one thread.
+// The memory of a ring's arrays, and operations on it. Used by a single thread.
 class RingMemory {
  public:
   virtual ~RingMemory() = default;
@@ -16,7 +16,7 @@ class RingMemory {
   // See AllReduceAlgorithm::allocate.
   virtual std::span<std::byte> allocate(std::size_t bytes) = 0;
 
-  // Returns the first `count` floats of a scratch buffer for received operands.
+  // Returns the scratch buffer's first `count` floats, for received operands.
   virtual std::span<float> scratch(std::size_t count) = 0;
 
   // Both are synchronous. REQUIRES: `bytes` does not overlap `to`.

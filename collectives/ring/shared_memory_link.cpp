@@ -50,7 +50,7 @@ void SharedMemoryLink::post(std::span<const std::byte> to_next, std::span<std::b
 
 std::span<const std::byte> SharedMemoryLink::collect() {
   const std::uint32_t number = collected_++;
-  board(rank_).taken.raise(number);  // all before this one
+  board(rank_).taken.raise(number);  // with all exchanges before it
   await(previous_, &Board::posted, number + 1);
   return {memory_->at(previous_, board(previous_).places[number % kSlots]), sizes_[number % kSlots]};
 }

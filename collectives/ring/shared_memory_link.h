@@ -11,15 +11,15 @@
 
 namespace annulus {
 
-// A RingLink between ranks of one node that sends nothing: a rank publishes where its bytes are, and the next one adds
-// or copies them from there. Arrays that are not in shared memory are first copied there, an exchange at a time.
+// A RingLink between ranks on a node that sends nothing: a rank publishes where its bytes are, and the next rank adds
+// or copies them from there. Arrays outside shared memory are first copied there, exchange by exchange.
 //
-// Why a rank may continue before the next one has read its bytes: within an all-reduce it overwrites a place that it
-// sent only with data that has come round the ring since, which cannot have come without the next rank having added the
-// old data. At the end of an all-reduce this no longer holds, so finish() waits.
+// Why a rank may continue before the next rank has read the bytes: within an all-reduce it overwrites a place that it
+// sent only with data that has come round the ring since, and which thus cannot have come before the next rank added
+// the old data. At the end of an all-reduce this no longer holds, so finish() waits.
 class SharedMemoryLink final : public RingLink {
  public:
-  // `in_flight`: the maximum number of exchanges in flight, of at most `largest_bytes` each. Collective over the node.
+  // `in_flight`: maximum number of exchanges in flight, each with at most `largest_bytes`. Collective over the node.
   SharedMemoryLink(std::shared_ptr<SharedMemory> memory, std::size_t in_flight, std::size_t largest_bytes,
                    std::shared_ptr<AllReduceContext> context);
 
@@ -29,9 +29,9 @@ class SharedMemoryLink final : public RingLink {
   std::span<std::byte> allocate(std::size_t bytes) override { return memory_->allocate(bytes); }
 
  private:
-  static constexpr std::uint32_t kSlots = 16;  // maximum number of exchanges that a rank is ahead of the next
+  static constexpr std::uint32_t kSlots = 16;  // maximum number of exchanges that a rank is ahead of the next rank
 
-  // The state that every rank publishes to its neighbours. Counters of exchanges, since the beginning.
+  // The state that every rank publishes to its neighbours. Counters count exchanges, since the beginning.
   struct Board {
     SharedCounter posted;  // their `places` are valid
     SharedCounter taken;   // their bytes, the previous rank's, are no longer needed
@@ -46,8 +46,8 @@ class SharedMemoryLink final : public RingLink {
   std::size_t largest_bytes_;
   int rank_, next_, previous_;
   SharedMemory::Place boards_;
-  std::span<std::byte> copies_;              // kSlots of them, for bytes outside shared memory
-  std::array<std::size_t, kSlots> sizes_{};  // of the awaited bytes
+  std::span<std::byte> copies_;              // kSlots copies, for bytes outside shared memory
+  std::array<std::size_t, kSlots> sizes_{};  // in bytes, for the awaited exchanges
   std::uint32_t posted_ = 0, collected_ = 0;
 };
 

@@ -8,7 +8,7 @@ namespace annulus {
 
 namespace {
 
-constexpr int kExchanges = 50;  // enough to include an undisturbed one; well under a millisecond on a node
+constexpr int kExchanges = 50;  // enough to include an undisturbed exchange; well under a millisecond on a node
 void answer(int rank, const Channel& channel) {
   for (int i = 0; i < kExchanges; ++i) {
     channel.receive({}, rank);

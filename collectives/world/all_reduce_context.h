@@ -6,8 +6,8 @@
 
 namespace annulus {
 
-// State shared by the worker, the algorithm and the links of an all-reduce: the waiting policy, the progress that a
-// watchdog reads, and the lane that records spans.
+// State shared by an all-reduce's worker, algorithm and links: the waiting policy, the progress that a watchdog reads,
+// and the lane that records spans.
 struct AllReduceContext {
   // See Backoff.
   explicit AllReduceContext(int polls, std::shared_ptr<const std::atomic<bool>> interruption = {})

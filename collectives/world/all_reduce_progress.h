@@ -7,8 +7,8 @@
 
 namespace annulus {
 
-// The progress of an all-reduce, for a watchdog. Written by the thread that runs it and read by another. If the
-// all-reduce is stuck, all fields are from the same moment.
+// Reports an all-reduce's progress to a watchdog. Written by the thread that runs the all-reduce, read by another. If
+// the all-reduce is stuck, all fields are from the same moment.
 class AllReduceProgress {
  public:
   static constexpr int kNobody = -1;
@@ -23,7 +23,7 @@ class AllReduceProgress {
   struct Snapshot {
     std::uint64_t moves = 0;             // grows with every call below
     std::uint64_t begun = 0, ended = 0;  // all-reduces, since the start
-    std::size_t bucket = 0;              // of the current or else the last all-reduce; the first is 0
+    std::size_t bucket = 0;              // of the current or last all-reduce; counted from 0
     Step step;                           // of the current all-reduce
     int peer = kNobody;                  // the rank in the job that it waits for
     std::uint64_t bytes_sent = 0;        // by this rank in completed all-reduces; 0 if unknown (MPI_Allreduce)

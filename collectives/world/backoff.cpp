@@ -13,9 +13,8 @@ namespace annulus {
 
 namespace {
 
-// The exchanges in flight keep the network busy during a nap. Linux adds some 50 us to each nap, and the poll that
-// follows costs system calls, which slow down the computation: so naps grow during a long wait, each twice the one
-// before.
+// Exchanges in flight keep the network busy during a nap. Linux adds some 50 us to each nap, and the poll that follows
+// costs system calls, which slow down the computation: so naps grow during a long wait, each twice the previous.
 constexpr auto kNap = std::chrono::microseconds(20);
 constexpr int kLongestNap = 5;  // doublings: 640 us
 

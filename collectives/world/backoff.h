@@ -8,15 +8,14 @@
 
 namespace annulus {
 
-// How a thread waits for other ranks. It can only poll, and it often shares its core: with the computation that the
-// communication is meant to hide behind, or, if ranks outnumber cores, with the rank that it waits for. So it polls
-// without pausing only for a moment, and only while a caller is blocked on the result.
+// Controls how a thread waits for other ranks. It can only poll, and it often shares a core: with the computation that
+// is to hide the communication, or, if ranks outnumber cores, with the awaited rank. So it polls without pausing only
+// for a moment, and only while a caller is blocked on the result.
 //
 // One thread at a time waits, in pause(); other threads may call set_urgent() and abandon().
 class Backoff {
  public:
-  // `polls`: the number of polls before yielding the core. See polls_on_this_node(). `interruption`: see
-  // World::interruption().
+  // `polls`: polls before yielding the core. See polls_on_this_node(). `interruption`: see World::interruption().
   explicit Backoff(int polls, std::shared_ptr<const std::atomic<bool>> interruption = {})
       : polls_(polls), interruption_(std::move(interruption)) {}
 
@@ -24,7 +23,7 @@ class Backoff {
   void abandon();                // from now on all waits throw Error, until resume()
   void resume() { abandoned_ = false; }
 
-  // To be called between two polls; `polls` is the number of polls of this wait so far.
+  // Call between two polls; `polls` counts this wait's polls so far.
   void pause(int polls);
 
   // For waits that can sleep until they are woken (shared_counter.h): pauses for a moment between two polls, or returns
@@ -43,7 +42,7 @@ class Backoff {
   std::atomic<bool> abandoned_ = false;
 };
 
-// Returns the number of polls for about 50 us if every rank of a node has a core; close to 0 if ranks share cores.
+// Returns the number of polls for about 50 us if every rank on a node has a core; close to 0 if ranks share cores.
 int polls_on_this_node(int ranks);
 
 }  // namespace annulus

@@ -9,8 +9,8 @@
 namespace annulus {
 namespace {
 
-// A rank that waits yields its core to others that compute, and after some milliseconds it also stops polling in
-// between: it may wait for the others' evaluation.
+// A waiting rank yields its core to ranks that compute, and after some milliseconds it also stops polling in between:
+// it may wait for another rank's evaluation.
 constexpr int kPolls = 2000;
 constexpr auto kPause = std::chrono::microseconds(50);
 
@@ -74,7 +74,7 @@ void Channel::withdraw(std::span<MPI_Request> receives) const {
   const auto latest = std::chrono::steady_clock::now() + kArrival;
   for (MPI_Request& request : receives)
     while (!over(request) && std::chrono::steady_clock::now() < latest) std::this_thread::yield();
-  give_up(receives);  // those whose senders died while they sent
+  give_up(receives);  // receives whose senders died while sending
 }
 
 void Channel::complete(std::span<MPI_Request> receives, std::span<MPI_Request> sends) const {

@@ -12,25 +12,25 @@
 
 namespace annulus {
 
-// What carries the messages of all channels of this process.
+// Carries the messages for all channels in this process.
 struct Carrier {
   explicit Carrier(std::size_t ranks) : interruption(ranks) {}
 
   Communicator communicator = Communicator::duplicate(MPI_COMM_WORLD);
-  // Held during each call of MPI for a message; none of them blocks. Open MPI 4.1 loses receives if one is cancelled
-  // while another thread matches a message with it, and a request may not be freed while another thread's call, which
-  // makes progress for all, completes it.
+  // Held during each MPI call for a message; none of these calls blocks. Open MPI 4.1 loses receives if a receive is
+  // cancelled while another thread matches it with a message, and a request may not be freed while another thread's
+  // call, which makes progress for all, completes it.
   mutable std::mutex mutex;
   Interruption interruption;
-  int next_context = 0;  // the smallest context that no world of this process has used
+  int next_context = 0;  // the smallest context that no world in this process has used
 };
 
-// Messages between some ranks of the job, apart from those of all other channels: it has a tag of its own on the one
-// communicator that carries them all. In contrast to a communicator it is created without an exchange, so ranks that
-// have lost others can have new ones. Messages between two ranks arrive in the order in which they were sent.
+// Messages between some ranks of the job, separate from all other channels: each channel has its own tag on the one
+// communicator that carries all. Unlike a communicator it is created without an exchange, so the survivors of a loss
+// can create new channels. Messages between two ranks arrive in the order in which they were sent.
 class Channel {
  public:
-  // `ranks_in_job`: of the ranks 0, 1, ... of this channel. Throws Error if MPI's tags are too few for this context.
+  // `ranks_in_job`: for ranks 0, 1, ... in this channel. Throws Error if MPI has too few tags for this context.
   Channel(std::shared_ptr<const Carrier> carrier, std::vector<int> ranks_in_job, int context);
 
   // The bytes must not be touched before the request is complete.
@@ -39,10 +39,10 @@ class Channel {
 
   bool test(MPI_Request& request, MPI_Status* status = MPI_STATUS_IGNORE) const;  // whether it is complete
 
-  void give_up(std::span<MPI_Request> requests) const;  // cancels and frees those that are pending
+  void give_up(std::span<MPI_Request> requests) const;  // cancels and frees the pending ones
 
-  // Cancels receives, and waits for those whose messages are arriving, for up to a second, so that nothing is written
-  // to their memory later.
+  // Cancels receives, and waits up to a second for messages that are arriving, so that nothing is written to the
+  // receives' memory later.
   void withdraw(std::span<MPI_Request> receives) const;
 
   // Waits until the requests are complete. Throws Error if the carrier is interrupted meanwhile, because a rank was

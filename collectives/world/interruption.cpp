@@ -15,7 +15,7 @@ void Interruption::begin_round(std::uint64_t number, std::span<const int> dispen
   round_ = number;
   for (const int rank : dispensable) dispensable_[static_cast<std::size_t>(rank)] = true;
   within_round_ = true;
-  // Others may have begun the round before a rank was lost that it can do without: they do not begin it again.
+  // Other ranks may have begun this round before the loss of a rank that it can do without, and do not begin it again.
   bool needs_lost = false;
   for (std::size_t rank = 0; rank < lost_.size(); ++rank) needs_lost |= lost_[rank] && !dispensable_[rank];
   if (!needs_lost) interrupted_ = false;

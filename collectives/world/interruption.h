@@ -8,10 +8,10 @@
 
 namespace annulus {
 
-// Whether a loss of ranks interrupts this process: then all its waits for other ranks throw Error. By any thread.
+// Whether a loss of ranks interrupts this process: then all waits for other ranks throw Error. By any thread.
 //
-// A loss interrupts at once, unless this process is in a round, in which it needs nothing more from the lost rank. Then
-// it interrupts at the end of the round. The same if such a round begins before a wait has thrown.
+// A loss interrupts immediately, unless this process is in a round that needs nothing more from the lost rank. Then it
+// interrupts when the round ends; likewise if such a round begins before a wait has thrown.
 class Interruption {
  public:
   explicit Interruption(std::size_t ranks) : lost_(ranks), dispensable_(ranks) {}
@@ -26,11 +26,11 @@ class Interruption {
   const std::atomic<bool>& interrupted() const { return interrupted_; }
   const std::atomic<bool>& lost(std::size_t rank) const { return lost_[rank]; }
   bool within_round() const { return within_round_; }
-  std::uint64_t round() const { return round_; }  // the number of this one or the last
+  std::uint64_t round() const { return round_; }  // the current or last round's number
 
  private:
   std::atomic<bool> interrupted_ = false, within_round_ = false;
-  std::vector<std::atomic<bool>> lost_, dispensable_;  // by rank of the job
+  std::vector<std::atomic<bool>> lost_, dispensable_;  // by rank in the job
   std::atomic<std::uint64_t> round_ = 0;
 };
 

@@ -12,7 +12,7 @@ namespace annulus {
 // this program uses (MPI's default is to end the process).
 void check(int mpi_result, std::source_location place = std::source_location::current());
 
-// Converts to MPI's counts, which are int; throws Error if the size does not fit.
+// Converts a size to MPI's int counts; throws Error if it does not fit.
 int mpi_count(std::size_t count);
 
 // Initializes and finalizes MPI in this process, with MPI_THREAD_MULTIPLE: the ring's worker thread calls MPI while the
@@ -29,7 +29,7 @@ class MpiSession {
 class Communicator {
  public:
   Communicator() = default;
-  // Both are collective over `original` and keep its order of ranks.
+  // Both are collective over `original` and keep the rank order.
   static Communicator duplicate(MPI_Comm original);
   static Communicator on_this_node(MPI_Comm original);  // the ranks that share this node's memory
   // The ranks with these numbers in `original`, in this order; collective over them. `tag`: for the exchange.

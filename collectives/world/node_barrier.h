@@ -11,21 +11,21 @@
 
 namespace annulus {
 
-// A barrier of the ranks of a node: a counter in shared memory for each, which only that rank raises. What a rank wrote
-// before it is visible to all ranks after it.
+// A barrier for a node's ranks: each rank raises a counter in shared memory. Writes before the barrier are visible to
+// all ranks after it.
 class NodeBarrier {
  public:
   // `memory` must outlive the barrier. Collective.
   NodeBarrier(SharedMemory& memory, std::shared_ptr<AllReduceContext> context);
 
-  // Returns when every rank has called this as often as this rank. `number` of `of` barriers of an all-reduce, from 1,
+  // Returns when every rank has called this as often as this rank. `number` of `of` barriers in an all-reduce, from 1,
   // and `lane` (null: none): where to report that this rank waits. Throws Error if the wait is abandoned.
   void wait(std::size_t number, std::size_t of, TraceLane* lane);
 
  private:
   const World& node_;
   std::shared_ptr<AllReduceContext> context_;
-  std::vector<SharedCounter*> counters_;  // of all ranks
+  std::vector<SharedCounter*> counters_;  // for all ranks
   std::uint32_t passed_ = 0;
 };
 

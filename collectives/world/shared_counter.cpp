@@ -10,7 +10,7 @@
 namespace annulus {
 namespace {
 
-// The interval at which a sleeper checks whether the wait was abandoned, or the owner lost.
+// The interval at which a sleeper checks whether the wait was abandoned or the owner lost.
 constexpr timespec kLongestSleep{.tv_sec = 0, .tv_nsec = 20'000'000};
 
 long futex(const std::atomic<std::uint32_t>& word, int operation, std::uint32_t value, const timespec* timeout) {

@@ -7,12 +7,12 @@
 
 namespace annulus {
 
-// A counter in shared memory by which one process announces its progress to others.
+// A counter in shared memory by which a process announces progress to other processes.
 //
-// Memory ordering: writes of the owner before raise() are visible to a thread after its await() has returned. raise()
+// Memory ordering: the owner's writes before raise() are visible to a thread after await() has returned there. raise()
 // stores with release and await() loads with acquire, which pairs them: a store-release is not reordered before the
 // writes that precede it, a load-acquire is not reordered after the reads that follow it.
-class alignas(64) SharedCounter {  // a cache line of its own, against false sharing
+class alignas(64) SharedCounter {  // a whole cache line, against false sharing
  public:
   // Only the owner may call this; the value never decreases. It may wrap around: values are compared by their distance.
   void raise(std::uint32_t value);

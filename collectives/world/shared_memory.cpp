@@ -25,15 +25,15 @@
 namespace annulus {
 namespace {
 
-// Padding between the parts: addresses that are a large power of two apart compete for the same cache sets.
+// Padding between parts: addresses that are a large power of two apart compete for the same cache sets.
 constexpr std::size_t kSkew = 5 * kPage + 512;
 
 constexpr std::string_view kPrefix = "/annulus-";
 
 using Name = std::array<char, 64>;
 
-// Returns a name that is unique on this machine and the same on all ranks of the node. The time is part of it because
-// ranks that were killed may have left a file, and process numbers are used again.
+// Returns a name that is unique on this machine and the same on all the node's ranks. It contains the time because
+// killed ranks may have left a file, and process numbers are used again.
 Name agree_on_name(const World& node) {
   static std::atomic<int> count = 0;
   const auto now = std::chrono::system_clock::now().time_since_epoch().count();
@@ -58,7 +58,7 @@ class File {
   int descriptor_;
 };
 
-// Every rank reports its error before any rank fails, so that nobody waits for one that has gone.
+// Every rank reports errors before any rank fails, so that nobody waits for a rank that has gone.
 int worst_of(const World& node, int error) {
   double worst = error;
   node.maximum({&worst, 1});
@@ -73,8 +73,8 @@ void expect_success(const World& node, int error, std::size_t bytes) {
         bytes, node.size(), std::strerror(error));
 }
 
-// Removes the empty files of this user that killed ranks left between creating and unlinking them. A file in use is
-// locked, except in the moment after its creation.
+// Removes this user's empty files that killed ranks left between creating and unlinking. A file in use is locked,
+// except in the moment after creation.
 void remove_leftovers() {
   constexpr std::time_t kMoment = 5;  // seconds
   std::error_code error;
@@ -90,7 +90,7 @@ void remove_leftovers() {
   }
 }
 
-// Opens an empty file that the first rank creates. It is unlinked as soon as all have opened it, before memory is
+// Opens an empty file that the first rank creates. It is unlinked as soon as all ranks have opened it, before memory is
 // allocated, so that killed ranks leave nothing behind but, rarely, an empty file, which a later job removes.
 File open_on_all(const World& node, std::size_t bytes) {
   const Name name = agree_on_name(node);

@@ -11,14 +11,14 @@
 
 namespace annulus {
 
-// Memory shared by the ranks of a node: every rank has a part, and all ranks can access all parts.
+// Memory shared by a node's ranks: every rank has a part, and all ranks can access all parts.
 class SharedMemory {
  public:
   explicit SharedMemory(World node) : node_(std::move(node)) {}
 
   const World& node() const { return node_; }
 
-  // Continues with some of the node's ranks after others were lost. What the remaining ranks have allocated stays.
+  // Continues with some of the node's ranks after other ranks were lost. The survivors' allocations stay.
   void continue_with(World node);
 
   // Allocates a zeroed part of `bytes` bytes for each rank, aligned to pages, and returns this rank's. It lives as long
@@ -26,7 +26,7 @@ class SharedMemory {
   // memory.
   std::span<std::byte> allocate(std::size_t bytes);
 
-  // Allocates one zeroed array for all ranks instead, and returns it. Otherwise the same.
+  // Allocates a single zeroed array for all ranks instead, and returns it; else as allocate().
   std::span<std::byte> allocate_common(std::size_t bytes);
   bool in_common(const void* address) const;
 
@@ -39,12 +39,12 @@ class SharedMemory {
   std::optional<Place> find(std::span<const std::byte> own) const;
   std::byte* at(int rank, const Place& place) const;
 
-  // Returns the addresses that correspond to `own` in the parts of all ranks, in rank order. Empty if `own` is not in
-  // this rank's parts. Valid until the next call.
+  // Returns the addresses that correspond to `own` in all ranks' parts, in rank order. Empty if `own` is not in this
+  // rank's parts. Valid until the next call.
   std::span<std::byte* const> everywhere(std::span<const std::byte> own);
 
  private:
-  // Consecutive parts of one size, mapped by every rank.
+  // Consecutive parts of equal size, mapped by every rank.
   class Region {
    public:
     Region(const World& node, std::size_t parts, std::size_t part_bytes);
@@ -53,19 +53,19 @@ class SharedMemory {
     Region& operator=(const Region&) = delete;
 
     std::span<std::byte> part(int rank) const;
-    void keep(std::span<const int> ranks);  // their parts become those of ranks 0, 1, ...
+    void keep(std::span<const int> ranks);  // reassigns their parts to ranks 0, 1, ...
 
    private:
     int map(int descriptor, int flags);
 
     std::byte* address_ = nullptr;
     std::size_t part_bytes_, bytes_;
-    std::vector<std::size_t> parts_;  // of each rank
+    std::vector<std::size_t> parts_;  // for each rank
   };
 
   World node_;
   std::vector<std::unique_ptr<Region>> regions_;
-  std::vector<std::unique_ptr<Region>> common_;  // each of one part
+  std::vector<std::unique_ptr<Region>> common_;  // a single part each
   std::vector<std::byte*> found_;
 };
 

@@ -12,7 +12,7 @@ namespace annulus {
 
 namespace {
 
-// The contexts of worlds after each loss of ranks: fewer than the channels that a run creates until the next.
+// Channel contexts reserved between two losses of ranks; a run creates fewer channels.
 constexpr int kContextsOfLoss = 1024;
 
 int job_rank() {
@@ -33,7 +33,7 @@ std::vector<int> all_ranks() {
   return ranks;
 }
 
-// Returns the node of each rank: the rank in the job of its first.
+// Returns each rank's node: the job rank of the node's first rank.
 std::vector<int> find_nodes(int ranks_per_node) {
   const Communicator node = Communicator::on_this_node(MPI_COMM_WORLD);
   int local_rank = 0, local_size = 0;
@@ -49,8 +49,8 @@ std::vector<int> find_nodes(int ranks_per_node) {
   return nodes;
 }
 
-// The binomial tree of a world's ranks, with rank 0 as its root: the children of a rank are rank + 1, rank + 2, rank +
-// 4, ..., below its own lowest bit. A child's subtree consists of consecutive ranks.
+// The binomial tree over a world's ranks, with root 0: the children of a rank are rank + 1, rank + 2, rank + 4, ...,
+// below the rank's lowest bit. A child's subtree has consecutive ranks.
 int parent(int rank) {
   return rank & (rank - 1);
 }
@@ -87,7 +87,7 @@ void World::count_ranks() {
   largest_node_ = most->second;
 }
 
-// Returns each rank's number among those of its node.
+// Returns each rank's number within its node.
 std::vector<int> World::local_ranks() const {
   std::map<int, int> counts;
   std::vector<int> ranks;
@@ -160,7 +160,7 @@ Communicator World::communicator() const {
   return Communicator::of(carrier_->communicator.handle(), ranks_in_job_, new_context());
 }
 
-// Dissemination barrier: in each round a rank has news of twice as many.
+// Dissemination barrier: in each round a rank hears from twice as many ranks.
 void World::barrier() const {
   for (int distance = 1; distance < size(); distance *= 2) {
     std::byte news{};
@@ -184,7 +184,7 @@ void World::broadcast(std::span<std::byte> bytes) const {
   }
 }
 
-// Each rank adds its children's values to its own, in the same order in every call.
+// Each rank adds the children's values to its own, in the same order in every call.
 template <class T, class Combine>
 void World::reduce(std::span<T> values, const Combine& combine) const {
   std::vector<T> others(values.size());

@@ -11,17 +11,17 @@
 
 namespace annulus {
 
-// The ranks of a run, their placement on nodes, and the few small exchanges that control it. Gradients do not go this
-// way (all_reduce.h). All member functions except accessors are collective.
+// A run's ranks, their placement on nodes, and the few small exchanges for control. Gradients go another way
+// (all_reduce.h). All member functions except accessors are collective.
 class World {
  public:
-  // Every rank of MPI_COMM_WORLD. REQUIRES: an MpiSession. A node is a group of ranks that share memory; if
-  // `ranks_per_node` is not 0, groups of that many neighbouring ranks of it count as nodes, which allows multi-node
-  // behaviour to be tried on one machine.
+  // All ranks in MPI_COMM_WORLD. REQUIRES: an MpiSession. A node is a group of ranks that share memory; if
+  // `ranks_per_node` is not 0, every `ranks_per_node` neighbouring ranks on it count as a node, which allows multi-node
+  // behaviour to be tried on a single machine.
   explicit World(int ranks_per_node = 0);
 
   // Sub-worlds. Collective.
-  World node() const;           // the ranks of this node
+  World node() const;           // the ranks on this node
   World across_nodes() const;   // the ranks with the same local rank, one per node; each counts as a node
   World apart() const;          // all ranks; each counts as a node
   World block(int size) const;  // the `size` consecutive ranks that this rank is among. REQUIRES: they divide it
@@ -32,9 +32,9 @@ class World {
   int local_rank() const { return local_rank_; }  // among the ranks that share this node's memory
   int local_size() const { return local_size_; }
   bool root() const { return rank_ == 0; }
-  // Converts a rank of this world, which may be a sub-world, to its rank in the whole job.
+  // Converts a rank in this world, which may be a sub-world, to the rank in the whole job.
   int rank_in_job(int rank) const { return ranks_in_job_[static_cast<std::size_t>(rank)]; }
-  // A number for the node of a rank, the same for all ranks on it.
+  // Returns a number for the rank's node, the same for all ranks on it.
   int node_of(int rank) const { return nodes_[static_cast<std::size_t>(rank)]; }
   int smallest_node() const { return smallest_node_; }  // number of ranks on the smallest node
   int largest_node() const { return largest_node_; }
@@ -67,9 +67,10 @@ class World {
     return {carrier_, &carrier_->interruption.interrupted()};
   }
 
-  // A rank of the job was lost: interrupts, but not before the end of a round that can do without it. By any thread.
+  // Records the loss of a rank: interrupts, but not before the end of a round that can do without that rank. By any
+  // thread.
   void lose(int rank_in_job) const { carrier_->interruption.lose(static_cast<std::size_t>(rank_in_job)); }
-  // Whether a rank of this world was lost, and the world not yet continued without it. May change at any time.
+  // Whether a rank in this world was lost, and the world not yet continued without it. May change at any time.
   const std::atomic<bool>& lost(int rank) const {
     return carrier_->interruption.lost(static_cast<std::size_t>(rank_in_job(rank)));
   }
@@ -80,10 +81,10 @@ class World {
   }
   void end_round() const { carrier_->interruption.end_round(); }
   bool within_round() const { return carrier_->interruption.within_round(); }
-  std::uint64_t round() const { return carrier_->interruption.round(); }  // the number of this one or the last
+  std::uint64_t round() const { return carrier_->interruption.round(); }  // the current or last round's number
 
-  // Continues with these ranks of the job, in ascending order, after others were lost; `losses`: how many so far. Ends
-  // the interruption. Not collective, but to be called by all that are left, with the same arguments.
+  // Continues with these ranks of the job, in ascending order, after other ranks were lost; `losses`: number of losses
+  // so far. Ends the interruption. Not collective, but all survivors must call it with the same arguments.
   void continue_with(const std::vector<int>& ranks_in_job, int losses);
 
  private:
@@ -101,7 +102,7 @@ class World {
   std::vector<T> gather_values(std::span<const T> values) const;
 
   std::shared_ptr<Carrier> carrier_;
-  std::vector<int> ranks_in_job_, nodes_;  // of each rank
+  std::vector<int> ranks_in_job_, nodes_;  // for each rank
   Channel channel_;
   int rank_, local_rank_, local_size_;
   int smallest_node_, largest_node_;
