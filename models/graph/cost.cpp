@@ -5,7 +5,7 @@
 namespace annulus {
 namespace {
 
-// Returns the number of backward's products for each of forward's.
+// Returns how many products backward computes for each product of forward.
 std::uint64_t backward_products(const std::vector<ParameterDeclaration>& parameters, bool runs_backward) {
   if (!runs_backward) return 0;
   return parameters.empty() || std::ranges::any_of(parameters, [](const auto& p) { return trained(p.role); }) ? 2 : 1;

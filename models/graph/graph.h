@@ -10,30 +10,30 @@
 
 namespace annulus {
 
-// A value in a network: the output of a node, or one of the three inputs from outside.
+// A value in a network: a node's output, or one of the three inputs from outside.
 using Value = std::size_t;
 
 struct Node {
-  std::string name;  // "layer1.0.conv1"; see parameter_name() for its parameters
+  std::string name;  // "layer1.0.conv1"; see parameter_name() for the parameters' names
   Operation operation;
   std::vector<Value> inputs;
-  std::vector<std::string> frozen{};  // its parameters that training does not change: "weight"
-  // Its parameters that are those of a node before it, and their names in the network: {"weight", "wte.weight"}. They
-  // are stored, trained and exported once.
+  std::vector<std::string> frozen{};  // parameters that training does not change: "weight"
+  // Parameters shared with an earlier node, and their names in the network: {"weight", "wte.weight"}. They are stored,
+  // trained and exported once.
   std::map<std::string, std::string> shared{};
-  // Its own parameters that are called otherwise in the network than parameter_name() calls them: {"weight", "mid.k"}.
+  // Own parameters whose name in the network is not what parameter_name() returns: {"weight", "mid.k"}.
   std::map<std::string, std::string> names{};
-  // Further names of its own parameters, if PyTorch's state_dict has several: {"weight", {"decoder.weight"}}.
+  // Further names for own parameters, if PyTorch's state_dict has several: {"weight", {"decoder.weight"}}.
   std::map<std::string, std::vector<std::string>> aliases{};
-  // Its frozen parameters that are constants of the network. PyTorch's state_dict has no such tensors.
+  // Frozen parameters that are constants of the network. PyTorch's state_dict has no such tensors.
   std::vector<std::string> constants{};
-  bool recomputed = false;  // in training, before backward: its output is not kept from forward (see recompute.h)
+  bool recomputed = false;  // in training, before backward: the output is not kept from forward (see recompute.h)
 };
 
-// The name of a layer's parameter in the network: "conv1.weight". That of a nameless parameter is the layer's, and
+// Returns the network-wide name of a layer's parameter: "conv1.weight". A nameless parameter has the layer's name, and
 // there is no dot after an underscore: "attention.in_proj_weight" belongs to the layer "attention.in_proj_".
 std::string parameter_name(const std::string& layer, const std::string& parameter);
-// Returns the name in the network of a node's parameter, which may be its owner's or another one.
+// Returns the network-wide name of a node's parameter, which may be the owner's or another name.
 std::string parameter_name(const Node& node, const std::string& parameter);
 
 // The images that a network is built for.
@@ -41,31 +41,31 @@ struct ImageShape {
   std::size_t height, width, channels;
 };
 
-// The windows of tokens that a network is built for, see kernels/operations/tokens.h.
+// The token windows that a network is built for, see kernels/operations/tokens.h.
 struct TokenShape {
   std::size_t length, vocabulary;
 };
 
-// A network as data: a directed acyclic graph of operations in topological order, ending in the loss. Independent of
-// device and batch size.
+// A network as data: a directed acyclic graph of operations in topological order, ending in the loss. Does not depend
+// on the device or the batch size.
 class Graph {
  public:
   static constexpr Value kImages = 0;      // {batch, height, width, channels}, uint8
   static constexpr Value kWindow = 0;      // instead, if it reads tokens: {batch, length + 1}, int32
   static constexpr Value kLabels = 1;      // see LabelForm
-  static constexpr Value kSampleKeys = 2;  // {batch}, int32: a random key of each sample in this epoch, for dropout
+  static constexpr Value kSampleKeys = 2;  // {batch}, int32: a random key for each sample in this epoch, for dropout
 
   explicit Graph(const ImageShape& image);
   explicit Graph(const TokenShape& tokens);
 
   // Appends a node and returns its output. Throws Error, naming the node, if the inputs do not fit the operation, or if
-  // it cannot share a parameter: no earlier node has it, or its shape or its role is another.
+  // it cannot share a parameter: no earlier node has that parameter, or the shape or role differs.
   Value add(Node node);
   Value add(std::string name, Operation operation, std::vector<Value> inputs) {
     return add(Node{std::move(name), std::move(operation), std::move(inputs)});
   }
 
-  // Sets the form of the labels, which is one_class otherwise. `width`: of targets. REQUIRES: no node reads them yet.
+  // Sets the labels' form; the default is one_class. `width`: of targets. REQUIRES: no node reads labels yet.
   void set_labels(LabelForm form, std::size_t width = 0);
   LabelForm labels() const { return labels_; }
 
@@ -83,15 +83,15 @@ class Graph {
   const Node& node(Value value) const { return nodes_[value - kFirstNode]; }
   static bool reads_sample_keys(const Node& node);
 
-  // Extents may be multiples of the batch, in any dimension.
+  // Extents may be multiples of the batch size, in any dimension.
   Shape shape(Value value, std::size_t batch) const;
-  Shapes shapes(std::size_t batch) const;  // of every value
+  Shapes shapes(std::size_t batch) const;  // for every value
   Shapes input_shapes(const Node& node, std::size_t batch) const;
-  // A node's parameters; frozen ones have Role::frozen. The first function leaves out those of an earlier node; those
-  // in the second have their role and initial values.
+  // A node's parameters; frozen ones have Role::frozen. The first function omits parameters that belong to an earlier
+  // node; the second includes them, with that node's role and initial values.
   std::vector<ParameterDeclaration> parameters(const Node& node) const;
   std::vector<ParameterDeclaration> all_parameters(const Node& node) const;
-  // Returns for every value whether training needs its gradient: it depends on parameters that are not frozen.
+  // Returns for every value whether training needs the gradient: the value depends on parameters that are not frozen.
   std::vector<bool> required_gradients() const;
   std::string description() const;                    // every node, for comparing graphs
   std::string samples_text(std::size_t batch) const;  // "32 images of 28x28x1"
@@ -107,7 +107,7 @@ class Graph {
   std::optional<TokenShape> tokens_;
   LabelForm labels_ = LabelForm::one_class;
   std::vector<Node> nodes_;
-  Shapes of_one_, of_two_;  // of every value, for a batch of one and of two
+  Shapes of_one_, of_two_;  // every value's shape, for batch sizes 1 and 2
   // By their names in the network, as their first nodes declare them.
   std::map<std::string, ParameterDeclaration> parameters_;
 };

@@ -8,7 +8,7 @@
 namespace annulus {
 namespace {
 
-// Returns the name of a node's first weight, frozen or not; none if it has no weights.
+// Returns the name of a node's first weight, frozen or not; none if the node has no weights.
 std::optional<std::string> first_weight(const Graph& graph, const Node& node) {
   const auto declared = parameters(node.operation, graph.input_shapes(node, 1));
   const auto found = std::ranges::find_if(declared, [](const ParameterDeclaration& p) { return trained(p.role); });
@@ -20,8 +20,8 @@ bool contains(const std::vector<std::string>& names, const std::string& name) {
   return std::ranges::find(names, name) != names.end();
 }
 
-// Returns the name of the counter that PyTorch's module has beside its running statistics; none if they are not a
-// module's.
+// Returns the name of the counter beside the running statistics in PyTorch's module; none if no module has these
+// statistics.
 std::optional<std::string> step_counter(const Node& node) {
   static constexpr std::string_view kMean = "running_mean";
   if (!std::holds_alternative<BatchNorm>(node.operation) || node.shared.contains(std::string(kMean)))
@@ -31,7 +31,7 @@ std::optional<std::string> step_counter(const Node& node) {
   return name.replace(name.size() - kMean.size(), kMean.size(), "num_batches_tracked");
 }
 
-// Returns the index of the layer that a parameter belongs to.
+// Returns the index of the layer that has this parameter.
 std::size_t owner_of(const Graph& graph, const std::string& parameter) {
   const auto owner = std::ranges::find_if(graph.nodes(), [&](const Node& node) {
     return std::ranges::any_of(graph.parameters(node), [&](const ParameterDeclaration& p) {

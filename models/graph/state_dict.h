@@ -8,24 +8,24 @@
 
 namespace annulus {
 
-// A tensor of a network's state_dict in PyTorch.
+// A tensor in the network's PyTorch state_dict.
 struct StateTensor {
-  std::string name;          // the zoo's networks have the names of torchvision's
-  std::string parameter;     // its name in the graph; another one only if PyTorch has several names for it
-  Shape shape;               // PyTorch's: the weights of a dense layer are a matrix
+  std::string name;          // the zoo's networks use torchvision's names
+  std::string parameter;     // the name in the graph; differs only if PyTorch has several names for the tensor
+  Shape shape;               // PyTorch's: a dense layer's weights are a matrix
   Shape parameter_shape;     // in the graph
-  bool transposed{false};    // PyTorch's matrix is the transposed one
+  bool transposed{false};    // PyTorch's matrix is transposed
   bool counts_steps{false};  // a batch norm's num_batches_tracked, an integer, which is no parameter in the graph
 };
 
-// Returns them in the order of the layers.
+// Returns the tensors in layer order.
 std::vector<StateTensor> state_dict(const Graph& graph);
 
-// Returns the transpose of a row-major matrix {rows, columns}.
+// Transposes a row-major matrix {rows, columns}.
 std::vector<float> transposed(std::span<const float> matrix, const Shape& shape);
 
-// Returns the index of the last layer with weights, whose outputs are the classes; if it shares them, as the head of a
-// language model does with the embedding, that of the first layer that has them.
+// Returns the index of the last layer with weights, whose outputs are the classes; if that layer shares weights, as a
+// language model's head does with the embedding, the index of the first layer that has them.
 std::size_t head_of(const Graph& graph);
 
 }  // namespace annulus

@@ -18,7 +18,8 @@ struct Read {
   bool in_backward;  // and in forward
 };
 
-// The values that a node reads: its inputs and, if it does passes of the previous node, that node's inputs.
+// Returns the values that a node reads: the node's inputs and, if it does the previous node's passes, that node's
+// inputs.
 std::vector<Read> reads(const Graph& graph, std::size_t node, const Op& op, bool runs_backward) {
   const auto& inputs = graph.nodes()[node].inputs;
   std::vector<Read> all;
@@ -112,10 +113,11 @@ void ActivationPlan::find_order() {
   for (std::size_t k = 0; k < order_.size(); ++k) forward_[order_[k]] = nodes_.begin + k;
 }
 
-// A node is recomputed before the first backward pass that needs its output: to read it, or to recompute a node that
-// reads it.
+// A node is recomputed before the first backward pass that needs the node's output: to read it, or to recompute a node
+// that reads it.
 void ActivationPlan::find_recomputed() {
-  std::vector<std::optional<std::size_t>> needed_by(graph_.values());  // forward() of the node whose backward that is
+  std::vector<std::optional<std::size_t>> needed_by(graph_.values());  // forward() of the node whose backward needs
+                                                                       // the value
   for (const std::size_t i : order_ | std::views::reverse) {
     const Node& node = graph_.nodes()[i];
     std::optional<std::size_t>& needs_output = needed_by[Graph::output(i)];
@@ -168,8 +170,8 @@ void ActivationPlan::find_reads() {
   if (nodes_.end == ops_.size()) ranges_.back().end = end_;  // the loss, which the caller reads
 }
 
-// Returns whether a node may write its output over this input: the operation supports that, and nothing reads the input
-// afterwards, neither in forward nor when it is recomputed.
+// Returns whether a node may write the output over this input: the operation supports that, and nothing reads the input
+// afterwards, neither in forward nor in a recomputation.
 bool ActivationPlan::may_overwrite(std::size_t node, std::size_t input) const {
   const Value value = graph_.nodes()[node].inputs[input];
   if (!ops_[node]->info().input(input).output_may_overwrite || !values_[value] ||

@@ -10,50 +10,50 @@
 
 namespace annulus {
 
-// The memory plan of a network's activations and their gradients, from liveness analysis: all of them are placed in one
-// arena, in which memory is reused after the last read of its content. The moments of a step are its operations'
-// forward passes and, in training, their backward passes, in the order in which they run. That is the order of the
-// graph, except that a node that adds a gradient elsewhere (NeighbourFusion) directly follows the node whose output it
-// reads, so that it is the last reader in backward. The forward passes of nodes that are recomputed run again directly
-// before the first backward pass that needs them. A fused forward pass is part of the pass before it (Op::fuse_next).
-// An output that the next pass computes (NeighbourFusion) has no memory.
+// Plans the memory for a network's activations and their gradients by liveness analysis: all are placed in a single
+// arena, in which memory is reused after the last read of the old content. A step's moments are the operations' forward
+// passes and, in training, their backward passes, in execution order. That is graph order, except that a node that adds
+// a gradient elsewhere (NeighbourFusion) directly follows the node whose output it reads, so that it is the last reader
+// in backward. Recomputed nodes run forward again directly before the first backward pass that needs them. A fused
+// forward pass is part of the pass before it (Op::fuse_next). An output that the next pass computes (NeighbourFusion)
+// has no memory.
 //
-// The images and the labels come from outside and are not in the arena. Nor is the input of a stage, but its gradient
-// is, until the end of backward.
+// The images and the labels come from outside and are not in the arena. Nor is a stage's input, but the input's
+// gradient is, until backward ends.
 class ActivationPlan {
  public:
-  using Piece = std::optional<std::size_t>;  // of the arena; none if there is nothing to store
+  using Piece = std::optional<std::size_t>;  // in the arena; none if there is nothing to store
 
-  // Where a node writes the gradient of one of its inputs. If several nodes read a value, the first to run in backward
-  // writes its gradient, and the others add to it. A node that cannot add while it computes writes to a piece of its
-  // own, which is added afterwards or by the node that made the value. The last may also write the sum to a piece of
-  // its own (NeighbourFusion::adds_elsewhere).
+  // Where a node writes an input's gradient. If several nodes read a value, the first to run in backward writes the
+  // gradient, and later nodes add to it. A node that cannot add while it computes writes to a separate piece, which is
+  // added afterwards or by the node that made the value. The last node may also write the sum to a separate piece
+  // (NeighbourFusion::adds_elsewhere).
   struct InputGradient {
     Piece piece;              // none if the gradient is not needed
     bool accumulate = false;  // the node adds while it computes
     Piece added_to = {};      // the piece that it is added to afterwards
-    Piece others = {};        // Bindings::gradient_of_others
+    Piece others = {};        // see Bindings::gradient_of_others
   };
 
-  // Plans for a range of the graph's nodes, a stage (models/network/stages.h), or for all. `ops` has one element for
-  // each node of the graph, null outside of the range; `specs` one for each value that is computed by the range's end.
-  // Throws Error if training needs a gradient that no node computes.
+  // Plans for all nodes, or for a stage, a range of nodes (models/network/stages.h). `ops` has an element for each node
+  // in the graph, null outside the range; `specs` for each value that is computed by the range's end. Throws Error if
+  // training needs a gradient that no node computes.
   ActivationPlan(const Graph& graph, const Range& nodes, std::vector<const Op*> ops, std::vector<TensorSpec> specs,
                  Mode mode);
 
-  const std::vector<std::size_t>& order() const { return order_; }  // of the nodes in forward; backward reverses it
+  const std::vector<std::size_t>& order() const { return order_; }  // forward's node order; backward reverses it
   Piece value(Value value) const { return values_[value]; }
   Piece gradient(Value value) const { return gradients_[value]; }
   Piece second_gradient(Value value) const { return second_gradients_[value]; }  // Bindings::second_output_gradient
   const std::vector<InputGradient>& input_gradients(std::size_t node) const { return input_gradients_[node]; }
   Piece scratch() const { return scratch_; }
-  // The nodes whose forward passes run again before this node's backward pass, in their order.
+  // The nodes that run forward again before this node's backward pass, in order.
   const std::vector<std::size_t>& recomputed_before(std::size_t node) const { return recomputed_before_[node]; }
 
   DeviceView view(const Piece& piece, DeviceView arena) const;  // empty if there is no piece
   std::size_t bytes() const { return plan_.bytes; }
-  std::size_t bytes_without_reuse() const;  // if every piece had its own memory
-  std::size_t kept_bytes() const;           // of the pieces that are kept from forward until backward
+  std::size_t bytes_without_reuse() const;  // if every piece had separate memory
+  std::size_t kept_bytes() const;           // in pieces that are kept from forward until backward
 
  private:
   // Moments.
@@ -82,14 +82,15 @@ class ActivationPlan {
   std::vector<const Op*> ops_;
   std::vector<TensorSpec> specs_;
   bool training_;
-  std::vector<bool> wanted_;  // of each value, whether its gradient is needed
+  std::vector<bool> wanted_;  // for each value, whether the gradient is needed
   std::vector<std::vector<std::size_t>> recomputed_before_;
   std::vector<std::size_t> order_;
   std::vector<std::size_t> forward_, backward_;         // moments
   std::size_t end_ = 0;                                 // the moment after the last
-  std::vector<LiveRange> ranges_;                       // of each value
-  std::vector<std::optional<LiveRange>> ranges_again_;  // of each value that is recomputed: from then on
-  std::vector<std::size_t> first_node_;  // the first node that reads a value, so the last that writes its gradient
+  std::vector<LiveRange> ranges_;                       // for each value
+  std::vector<std::optional<LiveRange>> ranges_again_;  // for each recomputed value: from then on
+  std::vector<std::size_t> first_node_;  // the first node that reads a value, so the last that writes the value's
+                                         // gradient
 
   std::vector<Piece> values_, gradients_, second_gradients_;
   std::vector<std::vector<InputGradient>> input_gradients_;

@@ -15,7 +15,7 @@ struct Taken {
   std::size_t begin, end;
 };
 
-// Returns the begin of the smallest sufficient gap, or the end of all pieces if there is none. REQUIRES: `taken` is
+// Returns where the smallest sufficient gap begins, or the end of all pieces if there is none. REQUIRES: `taken` is
 // sorted by begin.
 std::size_t tightest_gap(const std::vector<Taken>& taken, std::size_t bytes) {
   std::size_t best = 0, best_size = std::numeric_limits<std::size_t>::max(), end = 0;

@@ -4,10 +4,9 @@
 
 namespace annulus {
 
-// Returns the graph of a language model that computes one token at a time, for inference: its windows have one token to
-// read, Graph::kLabels are the tokens' positions, and its last value is the logits of the next token, {batch, 1,
-// vocabulary}. `positions`: the maximum length of a text. REQUIRES: graph.reads_tokens(). Throws Error if its attention
-// is not causal.
+// Returns a language model's graph that computes token by token, for inference: windows have a single token to read,
+// Graph::kLabels are the tokens' positions, and the last value is the next token's logits, {batch, 1, vocabulary}.
+// `positions`: maximum text length. REQUIRES: graph.reads_tokens(). Throws Error if the attention is not causal.
 Graph decoding_graph(const Graph& graph, std::size_t positions);
 
 // Returns the largest number of positions that the network has been trained for.

@@ -30,8 +30,8 @@ void expect_memory(const Graph& graph, std::size_t batch, double needed) {
                             : "use a smaller --batch, smaller images, or fewer classes");
 }
 
-// Before the memory of a planned network is allocated: its activations, and the gradients. (The weights may be shared
-// by the ranks of a node.)
+// Checks a planned network's activations and gradients before their memory is allocated. (A node's ranks may share the
+// weights.)
 void expect_plan_to_fit(const Device& device, const Graph& graph, Mode mode, std::size_t batch,
                         const Network& network) {
   if (!device.info().shares_host_memory) return;

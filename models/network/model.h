@@ -9,26 +9,24 @@
 
 namespace annulus {
 
-// Throws Error if the network can never fit into the machine's memory: a lower bound is the parameters, their
+// Throws Error if the network can never fit into the machine's memory; the lower bound is the parameters, their
 // gradients, and a batch of the largest layer's output. So the error comes before planning starts, and before the
-// system kills the process for lack of memory.
-// `stage`: the nodes that are computed; all if empty.
+// system kills the process for lack of memory. `stage`: the nodes that are computed; all if empty.
 void expect_to_fit(const Device& device, const Graph& graph, Mode mode, std::size_t batch,
                    const std::optional<Range>& stage = {});
 
-// Returns the graph that a Model plans for this network: some operations are fused with others, or computed in part.
+// Returns the graph that a Model plans for this network: some operations are fused, or computed in part.
 Graph planned_graph(const Graph& graph);
 
 // Returns the size of the network's activation arena in bytes; parameters are not included. Plans every operation.
 std::size_t activation_arena_bytes(Device& device, const Graph& graph, Mode mode, std::size_t batch);
 
-// A network's parameters, and its plans for every batch size and mode in which it is used (an epoch's last batch is
-// smaller, evaluation has its own batch size), all over the same parameters. Or, in a pipeline, those of one of its
-// stages.
+// A network's parameters, and plans over them for every batch size and mode in which it is used (an epoch's last batch
+// is smaller, evaluation has a separate batch size). In a pipeline, a single stage's parameters and plans.
 class Model {
  public:
-  // The parameters' layouts are chosen for this mode and batch size. `stage`: the nodes of planned_graph() that form
-  // it; all if empty. The device must outlive the model.
+  // The parameters' layouts are chosen for this mode and batch size. `stage`: the stage's nodes in planned_graph(); all
+  // if empty. The device must outlive the model.
   Model(
       Device& device, const Graph& graph, Mode mode, std::size_t batch,
       const Parameters::Allocate& allocate_gradients = {}, const Network::Planned& planned = [] {},
@@ -39,11 +37,11 @@ class Model {
   Parameters& parameters() const { return *parameters_; }
 
   // Plans the network on the first call for this mode and batch size. REQUIRES: that call is before the first step.
-  // Networks of the same slot share the memory of their activations: to run forward before an earlier batch's backward
-  // has run, use another slot.
+  // Networks in the same slot share activation memory: to run forward before an earlier batch's backward has run, use
+  // another slot.
   Network& network(Mode mode, std::size_t batch, std::size_t slot = 0);
 
-  // Of the networks for training; see Network. REQUIRES: one has been planned.
+  // See Network. REQUIRES: a network for training has been planned.
   const std::optional<Network::EmbeddingGradient>& embedding_gradient() const;
 
   // These apply to the networks for training; see Network.
@@ -51,7 +49,7 @@ class Model {
   void sum_over_ranks(const SumOverRanks& sum);
   void stop_at(const Network::Stops& stops);
 
-  void link(const StageLinks& links);  // of all networks; see Network
+  void link(const StageLinks& links);  // all networks; see Network
 
  private:
   Device& device_;

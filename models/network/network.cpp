@@ -88,14 +88,14 @@ bool Network::plan_all(std::vector<Step>& steps, const std::vector<std::vector<T
   return true;
 }
 
-// Lets the device fuse passes of neighbours. A backward pass can only be fused if the gradient of the node's input has
-// the memory of its output's gradient, to which the next node writes.
+// Lets the device fuse neighbours' passes. A backward pass can only be fused if the input's gradient has the memory of
+// the output's gradient, to which the next node writes.
 void Network::fuse(std::vector<Step>& steps) const {
   const auto pairs = find_pairs(graph_), only_readers = find_only_readers(graph_);
   const auto shared_inputs = find_shared_inputs(graph_);
   const auto& nodes = graph_.nodes();
-  std::vector<bool> taken(nodes.size());  // whether a reader of the node's output does a part of its passes
-  // The operation beside this one, if `found` and both run backward or neither.
+  std::vector<bool> taken(nodes.size());  // whether a reader of the node's output does a part of the node's passes
+  // Returns the other operation, if `found` and both run backward or neither.
   const auto neighbour = [&](std::size_t i, bool found, std::size_t other) {
     return found && steps[i].runs_backward == steps[other].runs_backward ? steps[other].op.get() : nullptr;
   };
@@ -225,7 +225,7 @@ void Network::stop_at(const Stops& stops) {
   plan_backward(stops.backward);
 }
 
-// The arena is in backward's order, so forward needs its end first.
+// The arena is in backward's order, so forward needs the arena's end first.
 void Network::plan_forward(std::span<const std::size_t> stops) {
   forward_.clear();
   std::size_t from = std::numeric_limits<std::size_t>::max();
@@ -240,11 +240,11 @@ void Network::plan_forward(std::span<const std::size_t> stops) {
   }
 }
 
-// The gradients of a layer are final only when all before them in the arena are: a layer that runs after the other
-// readers of its input is before them there.
+// A layer's gradients are final only when all before them in the arena are: a layer that runs after the other readers
+// of the same input is before them there.
 void Network::plan_backward(std::span<const std::size_t> stops) {
   backward_.clear();
-  std::vector<std::size_t> pending;  // for each layer, where the gradients begin that are computed after its own
+  std::vector<std::size_t> pending;  // for each layer, where the gradients begin that are computed after this layer's
   for (std::size_t from = std::numeric_limits<std::size_t>::max(); const std::size_t i : order()) {
     pending.push_back(from);
     if (steps_[i].runs_backward) from = std::min(from, steps_[i].parameters_from);
@@ -265,7 +265,7 @@ void Network::plan_backward(std::span<const std::size_t> stops) {
 }
 
 // The first run is not recorded, because the vendor's library may plan and allocate memory in it. Nor are runs with
-// spans of every layer, whose marks are part of the work.
+// spans for every layer, whose marks are part of the work.
 template <class Work>
 void Network::run(CapturedSegment& segment, const Work& work) {
   const bool traced = lane_ != nullptr && lane_->recording();

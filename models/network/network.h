@@ -19,12 +19,12 @@
 
 namespace annulus {
 
-// Sums over the samples of a batch, as the graph's loss defines them (kernels/operations/loss.h).
+// Sums over a batch's samples, as the graph's loss defines them (kernels/operations/loss.h).
 struct LossSums {
   double loss = 0;
-  double measure = 0;        // of the hits, exact matches, or absolute errors
-  double among_largest = 0;  // of samples whose label is among the SoftmaxCrossEntropy::kTop largest logits; or none
-  double targets = 0;        // of the shares of tokens that are not missing, see LanguageModelHead; or none
+  double measure = 0;        // hits, exact matches, or absolute errors
+  double among_largest = 0;  // samples whose label is among the SoftmaxCrossEntropy::kTop largest logits; or none
+  double targets = 0;        // shares of tokens that are not missing, see LanguageModelHead; or none
 };
 
 // Activation memory shared by networks that never run at the same time.
@@ -40,8 +40,8 @@ class ActivationArena {
   std::vector<Buffer> buffers_;
 };
 
-// How a stage of a pipeline exchanges activations and their gradients with its neighbours. Stages at the pipeline's
-// ends have one neighbour only.
+// Exchanges activations and their gradients with a pipeline stage's neighbours. Stages at the pipeline's ends have a
+// single neighbour.
 struct StageLinks {
   using Exchange = std::function<void(DeviceView)>;
 
@@ -49,11 +49,12 @@ struct StageLinks {
   Exchange receive_output_gradient, send_input_gradient;  // in backward
 };
 
-// A graph planned on a device for one batch size and mode; or a range of its nodes, as one stage of a pipeline
+// A graph planned on a device for a batch size and mode; or a range of nodes, as a pipeline stage
 // (models/network/stages.h).
 class Network {
  public:
-  using Planned = std::function<void()>;  // called after each planned operation; planning one may take seconds
+  using Planned = std::function<void()>;  // called after each planned operation; planning an operation may take
+                                          // seconds
 
   // `layouts`: the layouts that each node's parameters already have; empty if the device may choose. `stage`: all nodes
   // if empty.
@@ -61,14 +62,14 @@ class Network {
       Device& device, const Graph& graph, Mode mode, std::size_t batch,
       const std::vector<std::vector<TensorSpec>>& layouts, const Planned& planned = [] {},
       const std::optional<Range>& stage = {});
-  Network(const Network&) = delete;  // its operations report to it
+  Network(const Network&) = delete;  // operations keep a pointer to it
 
   std::size_t batch() const { return batch_; }
-  // Of each node that was planned: those of the stage, and all before it.
+  // For each planned node: the stage's nodes, and all before them.
   const std::vector<std::vector<TensorSpec>>& parameter_layouts() const { return layouts_; }
   const TensorSpec& spec(Value value) const { return specs_[value]; }
-  // The memory of a value. After forward(), the images, the labels, the logits and the loss are valid; later layers may
-  // have overwritten other values. REQUIRES: bind() has been called.
+  // A value's memory. After forward(), the images, the labels, the logits and the loss are valid; later layers may have
+  // overwritten other values. REQUIRES: bind() has been called.
   DeviceView value(Value value) const;
   const ActivationPlan& activation_plan() const { return activation_plan_; }
 
@@ -78,36 +79,36 @@ class Network {
   // with a neighbour's has none.
   void record_to(TraceLane* lane) { lane_ = lane; }
 
-  // The part of a shared token embedding's gradient that backward() leaves out, because most of its rows are 0: the
-  // gradient of the embedded tokens, which is valid after backward(). None if no embedding is shared, or it is frozen.
+  // The part of a shared token embedding's gradient that backward() leaves out, because most rows are 0: the embedded
+  // tokens' gradient, which is valid after backward(). None if no embedding is shared, or it is frozen.
   struct EmbeddingGradient {
     DeviceView table;   // the parameter's gradient
     DeviceView rows;    // {batch x length, width}
-    DataType type;      // of the rows
-    std::size_t width;  // of the rows and of the table, in values, padding included
+    DataType type;      // of `rows`
+    std::size_t width;  // row width in both, in values, padding included
   };
   const std::optional<EmbeddingGradient>& embedding_gradient() const { return embedding_gradient_; }
 
-  // Sets the all-reduce for operations that need one in the middle of a pass. Without it, they compute as on a single
+  // Sets the all-reduce for operations that need it in the middle of a pass. Without it, they compute as on a single
   // rank.
   void sum_over_ranks(const SumOverRanks& sum);
 
-  // Sets the exchange with the neighbours of a stage, for all of its passes. REQUIRES: it is a stage.
+  // Sets the exchange with a stage's neighbours, for all passes. REQUIRES: this is a stage.
   void link(const StageLinks& links) { links_ = links; }
-  bool computes_loss() const { return nodes_.end == steps_.size(); }  // it is not a stage, or the last one
+  bool computes_loss() const { return nodes_.end == steps_.size(); }  // no stage, or the last stage
 
-  // Positions in the arena at which forward() and backward() must call back. Devices that record work record the
-  // layers between these as one segment; on other devices there is a callback for every layer.
+  // Positions in the arena at which forward() and backward() must call back. Devices that record work record the layers
+  // between two stops as one segment; other devices call back for every layer.
   struct Stops {
     std::vector<std::size_t> forward, backward;  // ascending
   };
   void stop_at(const Stops& stops);
 
-  // A step: load, forward, and in training backward. `images`: or windows of tokens, int32. `keys` are
-  // Graph::kSampleKeys; only training with dropout needs them, and throws Error if they are missing.
+  // A step: load, forward, and in training backward. `images`: or token windows, int32. `keys` are Graph::kSampleKeys;
+  // only training with dropout needs them, and throws Error if they are missing.
   void load(std::span<const std::uint8_t> images, const Labels& labels, std::span<const std::int32_t> keys = {});
-  // Called before every layer, or every recorded segment of layers. Parameters from this position in the arena to its
-  // end must be up to date for this step.
+  // Called before every layer, or every recorded segment. Parameters from this position to the arena's end must be up
+  // to date for this step.
   using Needed = std::function<void(std::size_t parameters_from)>;
   void forward(const Needed& needed = [](std::size_t) {});
 
@@ -116,7 +117,7 @@ class Network {
   using Ready = std::function<void(std::size_t gradients)>;
   void backward(float sample_weight, const Ready& ready);
 
-  LossSums loss() const;  // of the last forward or, in training with a LanguageModelHead, of the last backward
+  LossSums loss() const;  // from the last forward or, in training with a LanguageModelHead, the last backward
 
  private:
   struct Addition {
@@ -125,15 +126,15 @@ class Network {
   };
   struct Step {
     std::unique_ptr<Op> op;
-    std::vector<Addition> additions;  // to be done after its backward
+    std::vector<Addition> additions;  // to be done after the node's backward
     Range parameters;                 // with gradients, in the arena, in floats; empty if it has none
-    std::size_t parameters_from = 0;  // the position of the first one, also of those that it shares; or the maximum
+    std::size_t parameters_from = 0;  // the first parameter's position, shared ones included; or the maximum
     bool runs_backward = false;       // in training
   };
 
   // Layers that run, and are recorded, together.
   struct CapturedSegment {
-    Range steps;  // of ActivationPlan::order()
+    Range steps;  // in ActivationPlan::order()
     // In the arena: forward needs the parameters from here on, or backward's gradients are final up to here.
     std::size_t place;
     bool recordable = true;
@@ -174,19 +175,19 @@ class Network {
   std::size_t batch_;
   bool wants_keys_;
   std::vector<MixedLabel> unmixed_;  // to load() labels that are not mixed, if the graph mixes them
-  std::vector<TensorSpec> specs_;    // of every value that is computed by the end of the stage
+  std::vector<TensorSpec> specs_;    // for every value that is computed by the stage's end
   std::vector<std::vector<TensorSpec>> layouts_;
-  std::vector<Step> steps_;  // of each node; those outside of the stage are empty
+  std::vector<Step> steps_;  // for each node; empty outside the stage
   ActivationPlan activation_plan_;
   SharedGradients shared_gradients_;
   std::vector<Buffer> outside_;  // the values that come from outside
   Buffer entering_;              // and from the stage before
   DeviceView activations_;       // the activation arena, with all other values
   std::optional<EmbeddingGradient> embedding_gradient_;
-  ActivationArena unread_gradients_;                 // of frozen parameters, from operations that do not skip them
-  std::vector<CapturedSegment> forward_, backward_;  // in the order in which they run
+  ActivationArena unread_gradients_;                 // for frozen parameters, from operations that do not skip them
+  std::vector<CapturedSegment> forward_, backward_;  // in execution order
   float recorded_weight_ = 0;                        // sample_weight in backward_'s recordings
-  const Ready* ready_ = nullptr;                     // of the backward() that is running
+  const Ready* ready_ = nullptr;                     // the current backward()'s
   TraceLane* lane_ = nullptr;
   StageLinks links_;
 };

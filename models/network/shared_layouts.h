@@ -9,14 +9,14 @@
 
 namespace annulus {
 
-// The layouts of parameters that several nodes share, on which these nodes must agree. The first node chooses; if
-// another one does not support its choice, all are planned again with the layout of that node.
+// Layouts of parameters that several nodes share, on which these nodes must agree. The first node chooses; if another
+// node does not support that layout, all are planned again with the other node's layout.
 class SharedLayouts {
  public:
   explicit SharedLayouts(const Graph& graph);
 
-  // The layouts that a node's parameters already have, in the order of their declaration; null for those that it may
-  // choose. Empty if it may choose all.
+  // Returns the layouts that a node's parameters already have, in declaration order; null for parameters that the node
+  // may choose. Empty if it may choose all.
   std::vector<TensorSpec> given(const Node& node) const;
 
   // Keeps the layouts with which a node was planned. Returns false if all nodes must be planned again. Throws Error if
@@ -25,7 +25,7 @@ class SharedLayouts {
 
  private:
   const Graph& graph_;
-  std::set<std::string> shared_, changed_;  // names of parameters
+  std::set<std::string> shared_, changed_;  // parameter names
   std::map<std::string, TensorSpec> chosen_;
 };
 

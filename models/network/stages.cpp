@@ -7,7 +7,8 @@
 namespace annulus {
 namespace {
 
-// Returns for each node the last one that has a parameter of it. Only a tied embedding's table may be on two stages.
+// Returns for each node the last node that shares a parameter with it. Only a tied embedding's table may be on two
+// stages.
 std::vector<std::size_t> last_users(const Graph& graph) {
   std::vector<std::size_t> last(graph.nodes().size());
   const auto tied = find_tied_embedding(graph);
@@ -27,8 +28,8 @@ std::vector<std::size_t> cut_points(const Graph& graph) {
     for (const Value input : nodes[i].inputs) last_reader[input] = i;
   std::vector<std::size_t> cuts;
   const std::vector<std::size_t> last_user = last_users(graph);
-  std::size_t read_until = 0;    // the last reader of the nodes before n - 1
-  std::size_t shared_until = 0;  // the last node that shares a parameter with those before n
+  std::size_t read_until = 0;    // the last reader of any node before n - 1
+  std::size_t shared_until = 0;  // the last node that shares a parameter with any node before n
   for (std::size_t n = 1; n < nodes.size(); ++n) {
     const Value crossing = Graph::output(n - 1);
     shared_until = std::max(shared_until, last_user[n - 1]);

@@ -80,7 +80,7 @@ void Parameters::add_all(const Graph& graph, const std::vector<std::vector<Tenso
   for (const auto& [name, of_name] : uses) share(graph, all_[places.at(name)], of_name);
 }
 
-// Prepares a parameter for gradients of several nodes.
+// Prepares a parameter for gradients from several nodes.
 void Parameters::share(const Graph& graph, Parameter& parameter, const std::vector<ParameterUse>& uses) {
   std::vector<float> momenta;
   for (const ParameterUse& use : uses)

@@ -18,19 +18,20 @@ struct Parameter {
   Role role;
   float initial, stddev, statistic_momentum;
   TensorSpec spec;
-  std::size_t offset;  // of its slot in each arena, in bytes; frozen parameters have none in the gradients' arena
-  std::size_t bytes;   // of its slot: the tensor, padded with zeros to a multiple of the cache line size
-  std::size_t number;  // in the whole network, in the order of backward; the same in any stage
-  // The place of its second slot, for gradients that are added to those in the first, if several nodes share it.
+  std::size_t offset;  // the slot's offset in each arena, in bytes; frozen parameters have no slot in the gradients'
+                       // arena
+  std::size_t bytes;   // the slot's size: the tensor, padded with zeros to a multiple of the cache line size
+  std::size_t number;  // in the whole network, in backward order; the same in any stage
+  // Place of the second slot, if several nodes share the parameter: its gradients are added to the first slot's.
   std::optional<std::size_t> second_slot{};
 
   bool trained() const { return annulus::trained(role); }
 };
 
-// All parameters of a network in one arena, float32, and their gradients in another of the same layout. They are in the
+// A network's parameters in a single arena, float32, and the gradients in another with the same layout. Both are in the
 // order in which backward finishes the gradients, so gradients that become final together form a slice. Frozen
 // parameters follow after all others; the gradients' arena ends before them. A parameter that several nodes share has
-// its slot where the first of them in forward, the last in backward, would have it (last_in_backward()).
+// the slot that the first node in forward, the last in backward, would have (last_in_backward()).
 //
 // The first slot is the steering slot: kSteering floats, metrics that the training loop itself all-reduces.
 class Parameters {
@@ -40,23 +41,23 @@ class Parameters {
   // Allocates an arena: `bytes` of zeroed memory that outlives the Parameters. If not set, the device allocates it.
   using Allocate = std::function<DeviceView(std::size_t bytes)>;
 
-  // `layouts`: for each node of the graph, its parameters' layouts. `stage`: the nodes whose parameters these are; all
-  // if empty. A parameter that nodes of several stages share is among those of each.
+  // `layouts`: for each node in the graph, the parameters' layouts. `stage`: the nodes whose parameters these are; all
+  // if empty. A parameter shared by nodes on several stages belongs to each.
   Parameters(Device& device, const Graph& graph, const std::vector<std::vector<TensorSpec>>& layouts,
              const Allocate& allocate_gradients, const Allocate& allocate_weights,
              const std::optional<Range>& stage = {});
 
-  const std::vector<Parameter>& all() const { return all_; }  // in the order of backward, frozen or not
-  std::vector<Parameter> updated() const;                     // those that are not frozen, in the order of the arenas
+  const std::vector<Parameter>& all() const { return all_; }  // in backward order, frozen or not
+  std::vector<Parameter> updated() const;                     // without the frozen ones, in arena order
   const Parameter& steering() const { return all_.front(); }
-  // Of the loss, the first node in backward; null in a stage without it.
+  // The loss's, the first node in backward; null in a stage without the loss.
   const Parameter* metrics() const { return all_.size() > 1 && all_[1].role == Role::metric ? &all_[1] : nullptr; }
-  std::size_t count() const;         // of trained values, padding not counted
-  std::size_t count_frozen() const;  // of all frozen values
+  std::size_t count() const;         // trained values, padding not counted
+  std::size_t count_frozen() const;  // frozen values
 
   DeviceView weights() const { return weights_; }
   DeviceView gradients() const { return gradients_; }
-  // The weights in the device's value type, in an arena of the same order; empty if that is float32.
+  // The weights in the device's value type, in an arena with the same order; empty if that type is float32.
   DeviceView copies() const { return copies_.view(); }
   DeviceView weight(const Parameter& p) const { return weights().slice(p.offset, p.bytes); }
   DeviceView copy(const Parameter& p) const {
@@ -64,13 +65,13 @@ class Parameters {
   }
   // REQUIRES: it is not frozen.
   DeviceView gradient(const Parameter& p) const { return gradients().slice(p.offset, p.bytes); }
-  // Memory for a node's part of a shared parameter's gradient. REQUIRES: it has a second slot.
+  // Memory for a node's part of a shared parameter's gradient. REQUIRES: the parameter has a second slot.
   DeviceView second_gradient(const Parameter& p) const { return second_.view().slice(p.second_slot.value(), p.bytes); }
 
-  // A node's parameters in the order of their declaration, and the range of its gradients in the arena, in bytes.
+  // A node's parameters in declaration order, and the range of the node's gradients in the arena, in bytes.
   std::vector<const Parameter*> of_node(std::size_t node) const;
   Range gradients_of_node(std::size_t node) const { return node_gradients_[node]; }
-  // Returns whether a node's parameter has its gradient in this range: it is neither frozen nor another node's.
+  // Returns whether a node's parameter has the gradient in this node's range: it is neither frozen nor another node's.
   bool has_gradient(std::size_t node, const Parameter& p) const {
     const Range own = gradients_of_node(node);
     return p.role != Role::frozen && p.offset >= own.begin && p.offset < own.end;
@@ -79,10 +80,10 @@ class Parameters {
   // Sets initial values, which depend only on the seed and on each parameter's number.
   void initialize(std::uint64_t seed);
 
-  // Swaps the weights that are not frozen with those in another arena, which has the layout of the gradients.
+  // Swaps the weights that are not frozen with another arena's, which has the gradients' layout.
   void swap_weights(DeviceView other);
 
-  // Updates the copies, or those of a range in floats. To be called after anything other than an Update has changed
+  // Updates the copies of all weights, or in a range in floats. Call after anything other than an Update has changed
   // weights.
   void weights_changed();
   void weights_changed(const Range& range);

@@ -12,7 +12,7 @@
 namespace annulus {
 namespace {
 
-// The first parts of the names of all parameters: "conv1", "bn1", "layer1", ...
+// Returns the first parts of all parameters' names: "conv1", "bn1", "layer1", ...
 std::vector<std::string> groups(const Graph& graph) {
   std::vector<std::string> all;
   for (const StateTensor& tensor : state_dict(graph)) {

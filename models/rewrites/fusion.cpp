@@ -10,7 +10,7 @@ namespace {
 // Returns an operation that replaces both, if there is one.
 using Rule = std::optional<Operation> (*)(const Operation& first, const Operation& second);
 
-// The maximum of ReLUs is the ReLU of the maximum, which needs only one ReLU for each window.
+// The maximum of ReLUs is the ReLU of the maximum, which needs a single ReLU per window.
 std::optional<Operation> relu_before_pool(const Operation& first, const Operation& second) {
   const auto* pool = std::get_if<MaxPool>(&second);
   if (!std::holds_alternative<Relu>(first) || pool == nullptr) return std::nullopt;
@@ -26,7 +26,7 @@ std::optional<Operation> relu_after(const Operation& first, const Operation& sec
   return both;
 }
 
-// A batch norm, and the addition of its output to a value computed before it.
+// Fuses a batch norm with the addition of an earlier value that follows it.
 std::optional<Operation> add_after_norm(const Operation& first, const Operation& second) {
   const auto* norm = std::get_if<BatchNorm>(&first);
   if (norm == nullptr || norm->add || norm->relu || !std::holds_alternative<Add>(second)) return std::nullopt;
@@ -50,8 +50,8 @@ std::optional<std::vector<Value>> other_inputs(const Node& second, Value first, 
   return others;
 }
 
-// Replaces each pair of neighbours that the rule has one operation for, if only the second reads the first. The new
-// node takes its name from the one with parameters, or else from the second.
+// Replaces each pair of neighbours for which the rule has an operation, if only the second reads the first. The new
+// node is named like the node with parameters, or else like the second.
 Graph merge(const Graph& graph, Rule rule) {
   const auto readers = count_readers(graph);
   GraphRewrite merged(graph);

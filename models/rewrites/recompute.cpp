@@ -8,7 +8,7 @@
 namespace annulus {
 namespace {
 
-// Returns the nodes of each block: no value that is computed before a block's last node is read after it.
+// Returns each block's nodes: no value that is computed before a block's last node is read after it.
 std::vector<Range> find_blocks(const Graph& graph) {
   std::vector<std::size_t> last_reader(graph.values());
   for (std::size_t i = 0; i < graph.nodes().size(); ++i)

@@ -4,8 +4,8 @@
 
 namespace annulus {
 
-// Returns the same network with batch norms that train with the statistics of the global batch (see BatchNorm). Throws
-// Error if it has no batch norm.
+// Returns the same network with batch norms that train with the global batch's statistics (see BatchNorm). Throws Error
+// if there is no batch norm.
 Graph synchronize_batch_norms(const Graph& graph);
 
 }  // namespace annulus

@@ -7,7 +7,7 @@
 namespace annulus {
 namespace {
 
-// Returns for each value whether it is only added to others.
+// Returns for each value whether additions are its only readers.
 std::vector<bool> find_addends(const Graph& graph) {
   std::vector<bool> added(graph.values()), read_otherwise(graph.values());
   for (const Node& node : graph.nodes())

@@ -6,9 +6,9 @@
 #include "models/zoo/architectures.h"
 
 // Radford et al., "Language models are unsupervised multitask learners", 2019 (GPT-2): a decoder of transformer blocks
-// with layer norm before each half (pre-norm), whose head shares its weights with the token embedding. Parameters are
-// named as in Hugging Face's GPT2Model. Initial values as GPT-2's: std 0.02, and for the layers that end a residual
-// branch 0.02 / sqrt(2 x blocks).
+// with layer norm before each half (pre-norm), whose head shares weights with the token embedding. Parameters are named
+// as in Hugging Face's GPT2Model. Initial values as GPT-2's: std 0.02, and for the layers that end a residual branch
+// 0.02 / sqrt(2 x blocks).
 
 namespace annulus {
 namespace {

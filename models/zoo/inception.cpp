@@ -6,7 +6,7 @@
 namespace annulus {
 namespace {
 
-// A convolution, its batch norm and a ReLU. Initial weights are torchvision's (0.14): a normal distribution with a std
+// A convolution, then batch norm and ReLU. Initial weights are torchvision's (0.14): a normal distribution with a std
 // of 0.1. (torchvision truncates it at -2 and 2, which no value reaches.)
 Value unit(Graph& g, const std::string& name, Value x, Convolution convolution) {
   convolution.bias = false;
@@ -16,14 +16,14 @@ Value unit(Graph& g, const std::string& name, Value x, Convolution convolution) 
   return g.add(name + ".relu", Relu{}, {x});
 }
 
-// A sequence of units, called <name>_1, <name>_2, ...; a single unit is called <name>.
+// Units in sequence, called <name>_1, <name>_2, ...; a single unit is called <name>.
 Value branch(Graph& g, const std::string& name, Value x, const std::vector<Convolution>& convolutions) {
   for (std::size_t i = 0; i < convolutions.size(); ++i)
     x = unit(g, convolutions.size() > 1 ? fmt::format("{}_{}", name, i + 1) : name, x, convolutions[i]);
   return x;
 }
 
-// A convolution that keeps the image's size, and one that halves it.
+// Convolutions that keep and that halve the image's size.
 Convolution same(std::size_t channels, Extent kernel) {
   return {.channels = channels, .kernel = kernel, .padding = {kernel.height / 2, kernel.width / 2}};
 }
@@ -39,7 +39,7 @@ Value pooled_branch(Graph& g, const std::string& name, Value x, std::size_t chan
   return branch(g, name + ".branch_pool", x, {same(channels, 1)});
 }
 
-// The paper's figure 5: a 5x5 window as two of 3x3.
+// The paper's figure 5: two 3x3 windows replace a 5x5 window.
 Value block_a(Graph& g, const std::string& name, Value x, std::size_t pooled) {
   const Value one = branch(g, name + ".branch1x1", x, {same(64, 1)});
   const Value five = branch(g, name + ".branch5x5", x, {same(48, 1), same(64, 5)});
@@ -85,8 +85,7 @@ Value block_e(Graph& g, const std::string& name, Value x) {
 }  // namespace
 
 // Szegedy, Vanhoucke, Ioffe, Shlens, Wojna, "Rethinking the Inception architecture for computer vision", CVPR 2016, in
-// torchvision's layout and with its names, but without the auxiliary classifier, as in the scaling figures of
-// tf_cnn_benchmarks.
+// torchvision's layout and names, but without the auxiliary classifier, as in the scaling figures of tf_cnn_benchmarks.
 Graph inception_v3(const Task& task) {
   Graph g(task.image);
   Value x = image_input(g, task);

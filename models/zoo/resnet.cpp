@@ -13,7 +13,7 @@
 namespace annulus {
 namespace {
 
-// A convolution without bias and its batch norm.
+// A convolution without bias, then batch norm.
 Value convolution_norm(Graph& g, const std::string& conv, const std::string& norm, Value x, Convolution convolution,
                        float scale = 1) {
   convolution.bias = false;
@@ -22,12 +22,12 @@ Value convolution_norm(Graph& g, const std::string& conv, const std::string& nor
   return g.add(norm, BatchNorm{.initial_scale = scale}, {x});
 }
 
-// A block's place in the network, and how it changes the shape of an image.
+// A block's place in the network, and the change in image shape.
 struct Place {
   std::string name;
   std::size_t channels, stride;
-  bool project;     // whether its shortcut is a 1x1 convolution, because the shape changes
-  float end_scale;  // the initial scale of its last batch norm
+  bool project;     // whether the shortcut is a 1x1 convolution, because the shape changes
+  float end_scale;  // the last batch norm's initial scale
 };
 
 Value shortcut(Graph& g, const Place& place, Value x, std::size_t channels) {
@@ -51,8 +51,8 @@ Value basic_block(Graph& g, const Place& place, Value x) {
 
 constexpr std::size_t kWidening = 4;
 
-// A bottleneck, with four times as many channels at its ends as in between. The stride is in the 3x3 convolution, as is
-// common today ("v1.5"), not in the first 1x1 convolution.
+// A bottleneck, with four times as many channels at both ends as in between. The stride is in the 3x3 convolution, as
+// is common today ("v1.5"), not in the first 1x1 convolution.
 Value bottleneck_block(Graph& g, const Place& place, Value x) {
   const auto& [name, channels, stride, project, end_scale] = place;
   const Value around = shortcut(g, place, x, kWidening * channels);
@@ -69,8 +69,8 @@ Value bottleneck_block(Graph& g, const Place& place, Value x) {
 
 using Block = Value (*)(Graph& g, const Place& place, Value x);
 
-// Stages of blocks: each but the first halves the image and doubles the channels. `widening` is the factor of the
-// channels at the blocks' ends.
+// Stages of blocks: each but the first halves the image and doubles the channels. `widening`: channel factor at the
+// blocks' ends.
 Value stages(Graph& g, const Task& task, Value x, Block block, std::size_t widening, std::size_t channels,
              std::span<const std::size_t> blocks) {
   for (std::size_t stage = 0; stage < blocks.size(); ++stage)
@@ -87,8 +87,8 @@ Value stages(Graph& g, const Task& task, Value x, Block block, std::size_t widen
   return x;
 }
 
-// Section 4.2: three stages of basic blocks for images of CIFAR's size. Shortcuts are projections, instead of the
-// paper's shortcuts without parameters ("option A").
+// Section 4.2: three stages of basic blocks for CIFAR-sized images. Shortcuts are projections, instead of the paper's
+// shortcuts without parameters ("option A").
 Graph small_resnet(const Task& task, std::size_t blocks) {
   Graph g(task.image);
   Value x = image_input(g, task);

@@ -6,15 +6,15 @@
 #include "models/zoo/layers.h"
 
 // Dosovitskiy et al., "An image is worth 16x16 words: transformers for image recognition at scale", ICLR 2021, with a
-// class token. Names, epsilons and initialization are torchvision's; but its uniform distributions are normal ones of
-// the same std here, and the head begins with a std of 0.02 as in DeiT (Touvron et al., "Training data-efficient image
-// transformers & distillation through attention", ICML 2021) instead of zeros.
+// class token. Names, epsilons and initialization are torchvision's; but torchvision's uniform distributions are normal
+// here, with the same std, and the head begins with a std of 0.02 as in DeiT (Touvron et al., "Training data-efficient
+// image transformers & distillation through attention", ICML 2021) instead of zeros.
 
 namespace annulus {
 namespace {
 
 struct VisionTransformer {
-  std::size_t patch, layers, heads, width, hidden;  // hidden: units of the dense layers between two widths
+  std::size_t patch, layers, heads, width, hidden;  // hidden: units in the dense layers between two widths
 };
 
 constexpr float kEpsilon = 1e-6f, kVitStddev = 0.02f;
@@ -29,7 +29,7 @@ Value learned(Graph& g, const std::string& name, const Shape& shape, float stdde
   return g.add(name, Learned{.shape = shape, .role = Role::offset, .parameter = "", .stddev = stddev}, {});
 }
 
-// The tokens: a class token, and the patches of an image. Pixels beyond the last whole patch are not used.
+// Returns the tokens: a class token, and the image's patches. Pixels beyond the last whole patch are not used.
 Value tokens(Graph& g, const VisionTransformer& vit, Value images) {
   Convolution patches{.channels = vit.width, .kernel = vit.patch, .stride = vit.patch};
   patches.stddev = 1 / std::sqrt(static_cast<float>(g.shape(images, 1)[1] * vit.patch * vit.patch));
@@ -60,7 +60,7 @@ Value encoder_layer(Graph& g, const VisionTransformer& vit, const std::string& n
   return g.add(name + ".add_2", Add{}, {x, y});
 }
 
-// Only the class token's output is read. Each token is normalized by itself, so the others are removed before.
+// Only the class token's output is read. Each token is normalized separately, so the others are removed before.
 Graph vision_transformer(const Task& task, const VisionTransformer& vit) {
   Graph g(task.image);
   Value x = tokens(g, vit, image_input(g, task));

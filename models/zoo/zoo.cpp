@@ -14,10 +14,10 @@
 namespace annulus {
 namespace {
 
-constexpr std::array<const char*, 3> kLosses{"softmax", "binary", "mse"};  // in the order of Loss
+constexpr std::array<const char*, 3> kLosses{"softmax", "binary", "mse"};  // indexed by Loss
 
-// Returns the side of the smallest square images that a model accepts, found by trying; nothing if it accepts none up
-// to its default size.
+// Returns the side of the smallest square images that a model accepts, found by trying; nothing if all sizes up to the
+// default are rejected.
 std::optional<std::size_t> least_side(const ZooEntry& entry, Task task) {
   for (std::size_t side = 1; side <= entry.image.height; ++side) {
     task.image.height = task.image.width = side;
