@@ -5,7 +5,7 @@
 namespace annulus {
 namespace {
 
-// Windows begin and end in the order of their outputs, so the readers of a pixel are neighbours.
+// Windows begin and end in output order, so a pixel's readers are neighbours.
 AverageAxis with_readers(AverageAxis axis, std::size_t pixels) {
   const auto& windows = axis.windows;
   for (std::size_t pixel = 0; pixel < pixels; ++pixel) {
@@ -17,7 +17,7 @@ AverageAxis with_readers(AverageAxis axis, std::size_t pixels) {
   return axis;
 }
 
-// One axis of an average pool, in pixels.
+// An average pool's axis, in pixels.
 struct PoolAxis {
   std::size_t kernel, stride, before, after, overhang;
   bool count_padding;

@@ -7,11 +7,11 @@
 
 namespace annulus {
 
-// The windows of an average pool of any kind, along one axis of an image.
+// An average pool's windows, along one image axis.
 struct AverageAxis {
-  std::vector<Range> windows;  // of each output: the pixels that it averages, without those in the border
-  std::vector<float> factors;  // of each output: 1 / number of pixels, including the border's
-  std::vector<Range> readers;  // of each pixel: the outputs whose windows contain it
+  std::vector<Range> windows;  // for each output: the averaged pixels, without the border's
+  std::vector<float> factors;  // for each output: 1 / number of pixels, including the border's
+  std::vector<Range> readers;  // for each pixel: the outputs whose windows contain it
 };
 
 // An output pixel is the sum over rows.windows x columns.windows, times both factors.

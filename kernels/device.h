@@ -32,14 +32,15 @@ struct Bindings {
   DeviceView output_gradient;               // empty for the last operation
   DeviceView second_output_gradient{};      // added to output_gradient; empty unless OpInfo::sums_output_gradients
   DeviceView scratch{};                     // OpInfo::scratch_bytes, in every mode; shared with other operations
-  DeviceView next_output{};                 // of the next operation, if OpInfo::computes_next
-  DeviceView previous_input{};              // the previous operation's first, if this one does a part of its passes
-  DeviceView gradient_of_others{};          // of the first input; empty unless NeighbourFusion::adds_elsewhere()
+  DeviceView next_output{};                 // the next operation's, if OpInfo::computes_next
+  DeviceView previous_input{};              // the previous operation's first input, if this operation does a part of
+                                            // its passes
+  DeviceView gradient_of_others{};          // for the first input; empty unless NeighbourFusion::adds_elsewhere()
 
   bool accumulates(std::size_t input) const { return input < accumulate.size() && accumulate[input]; }
 };
 
-// How an operation uses an input, from which the memory plan follows. The defaults are always safe.
+// How an operation uses an input; the memory plan follows from it. The defaults are always safe.
 struct InputUse {
   bool backward_reads = true;           // backward reads the input's values
   bool output_may_overwrite = false;    // forward may write the output over the input
@@ -47,11 +48,11 @@ struct InputUse {
   bool adds_to_gradient = false;        // backward can add to the input's gradient at the cost of writing it
 };
 
-// The properties of a planned operation, which do not change once it is bound.
+// A planned operation's properties, which do not change once it is bound.
 struct OpInfo {
   TensorSpec output;
   std::vector<TensorSpec> parameters;
-  std::vector<InputUse> inputs;            // one for each; empty: the defaults for all
+  std::vector<InputUse> inputs;            // for each input; empty: the defaults for all
   bool backward_reads_output = true;       // backward reads the output's values
   bool skips_parameter_gradients = false;  // backward does not compute them if they are not bound
   bool sums_output_gradients = false;      // backward adds Bindings::second_output_gradient to the output's gradient
@@ -60,7 +61,7 @@ struct OpInfo {
   std::size_t scratch_bytes = 0;           // scratch memory that forward and backward need while they run
   // A pass contains all-reduces: every rank must run the same operations in the same order.
   bool sums_over_ranks = false;
-  // The CPU library's names of the implementations that it runs, such as jit:avx2; empty for our own kernels.
+  // The CPU library's names for the implementations that it runs, such as jit:avx2; empty for our own kernels.
   std::vector<std::string> implementations;
 
   InputUse input(std::size_t number) const { return inputs.empty() ? InputUse{} : inputs[number]; }
@@ -80,29 +81,29 @@ class Op {
   // operation computes as a single rank.
   virtual void sum_over_ranks(const SumOverRanks& /*sum*/) {}
 
-  // From now on, backward() may call `final` with the number of values of the last parameter's gradient that are final,
-  // and with it the gradients of all other parameters: a large gradient can then be sent before backward() ends.
+  // From now on, backward() may call `final` with the number of values in the last parameter's gradient that are final,
+  // and with it all other parameters' gradients: a large gradient can then be sent before backward() ends.
   using ReportFinal = std::function<void(std::size_t values)>;
   virtual void report_gradients(const ReportFinal& /*final*/) {}
 
-  // Let the operation do a pass of its neighbour in the graph within its own, if the device has a kernel for both: then
-  // it sets a property, and the neighbour's pass must not run. REQUIRES: bind() has not been called; the later of both
-  // has one input, the output of the earlier, which nothing else reads; both run backward or neither.
+  // Let the operation do a graph neighbour's pass within its own pass, if the device has a kernel for both: then it
+  // sets a property, and the neighbour's pass must not run. REQUIRES: bind() has not been called; the later operation
+  // has a single input, the earlier operation's output, which nothing else reads; both run backward or neither.
   //
   // info().computes_next: forward() also writes the output of `next`, Bindings::next_output. In inference it need not
-  // write its own output, and both may be one array.
+  // write this operation's output, and both may be the same array.
   virtual void fuse_next(const Operation& /*next*/) {}
-  // info().differentiates_previous: backward() writes the gradient of the input of `previous` instead of its own
-  // input's, and reads Bindings::previous_input. REQUIRES: `previous` has one input, which nothing else reads and whose
+  // info().differentiates_previous: backward() writes the gradient of `previous`'s input instead of its own input's,
+  // and reads Bindings::previous_input. REQUIRES: `previous` has a single input, which nothing else reads and whose
   // gradient is needed.
   virtual void fuse_previous(const Operation& /*previous*/) {}
 
   virtual void bind(const Bindings& bindings) = 0;
   virtual void forward() = 0;
 
-  // Writes the gradients of the parameters and of the inputs if they are bound; adds to an input's gradient
-  // only if `accumulate` is bound. `sample_weight` is 1 / global batch: the loss's gradient is seeded with it, and
-  // batch statistics are weighted by sample_weight x batch. May use the output's gradient as scratch.
+  // Writes the parameters' and the inputs' gradients if they are bound; adds to an input's gradient only if
+  // `accumulate` is bound. `sample_weight` is 1 / global batch: the loss's gradient is seeded with it, and batch
+  // statistics are weighted by sample_weight x batch. May use the output's gradient as scratch.
   virtual void backward(float sample_weight) = 0;
 
  protected:
@@ -128,22 +129,22 @@ class LossScaling {
   };
 
   virtual ~LossScaling() = default;
-  virtual void judge(DeviceView gradients) = 0;     // all of a step's, all-reduced; before its first update
-  virtual void agree(const SumOverRanks& sum) = 0;  // after judge(), if it has seen a part of them on each rank
-  virtual void conclude() = 0;                      // after its last update
+  virtual void judge(DeviceView gradients) = 0;     // a step's gradients, all-reduced; before the step's first update
+  virtual void agree(const SumOverRanks& sum) = 0;  // after judge(), if each rank has judged a part of the gradients
+  virtual void conclude() = 0;                      // after the step's last update
   virtual State state() = 0;
   virtual void set_state(const State& state) = 0;
 };
 
-// The properties of a device, which do not change.
+// A device's properties, which do not change.
 struct DeviceInfo {
-  std::string description;              // one line for the user: name, threads or memory, precision
-  DataType value_type = DataType::f32;  // of activations
-  bool shares_host_memory = true;       // its memory is the process's own
+  std::string description;              // a line for the user: name, threads or memory, precision
+  DataType value_type = DataType::f32;  // for activations
+  bool shares_host_memory = true;       // device memory is the process's own
   bool records = false;                 // recorded work runs faster, see Device::record()
 };
 
-// One in-order lane of work on one processor: the interface between what is computed and how. On a GPU, all functions
+// An in-order lane of work on a processor: the interface between what is computed and how. On a GPU, all functions
 // except download(), read(), finish() and seconds() return before the work is done.
 class Device : public Lane {
  public:
@@ -151,19 +152,19 @@ class Device : public Lane {
 
   const DeviceInfo& info() const { return info_; }
 
-  // Plans an operation. If `parameters` is not empty, its parameters already have these layouts.
+  // Plans an operation. If `parameters` is not empty, the operation's parameters already have these layouts.
   virtual std::unique_ptr<Op> plan(const Operation& operation, const std::vector<TensorSpec>& inputs, Mode mode,
                                    const std::vector<TensorSpec>& parameters) = 0;
-  // The segments are in the order of the arenas.
+  // Segments are in arena order.
   virtual std::unique_ptr<Update> plan(const UpdateRule& rule, const UpdateArenas& arenas,
                                        const std::vector<UpdateSegment>& segments) = 0;
 
-  // Specs of a plain, row-major tensor, and of activations in the layout that the device's operations use.
+  // Specs for a plain, row-major tensor, and for activations in the layout that the device's operations use.
   virtual TensorSpec plain(const Shape& shape, DataType type) = 0;
   virtual TensorSpec values(const Shape& shape) { return plain(shape, DataType::f32); }
 
   virtual Buffer allocate(std::size_t bytes) = 0;                           // zeroed, aligned for any use
-  virtual Buffer allocate_pinned(std::size_t bytes) = 0;                    // of the host, for copy()
+  virtual Buffer allocate_pinned(std::size_t bytes) = 0;                    // in the host's memory, for copy()
   virtual void upload(std::span<const std::byte> host, DeviceView to) = 0;  // `host` may change once it returns
   // Begins an upload() that is expected later, so that it takes less time. REQUIRES: `host` does not change before it.
   virtual void prefetch(std::span<const std::byte> /*host*/) {}
@@ -177,15 +178,14 @@ class Device : public Lane {
 
   // Kernels over flat arrays.
   virtual void zero(DeviceView to) = 0;
-  virtual void copy(DeviceView from, DeviceView to) = 0;                      // this and the next two of float32;
-                                                                              // also from and to pinned memory
+  virtual void copy(DeviceView from, DeviceView to) = 0;                      // copy() and the next two: float32; also
+                                                                              // from and to pinned memory
   virtual void scale(DeviceView from, float factor, DeviceView to) = 0;       // to = factor from
   virtual void add_scaled(DeviceView from, float factor, DeviceView to) = 0;  // to += factor from
   virtual void add(DeviceView from, DeviceView to, DataType type) = 0;
   virtual void swap(DeviceView a, DeviceView b) = 0;  // float32
-  // to[index[i]] += from[i] for rows of `width` values, in the order of i. Rows with a negative index (int32) are
-  // skipped. `to` is float32. `from` is of the device's value type, and in fp16 the loss scale is divided out; or it is
-  // float32.
+  // to[index[i]] += from[i] for rows of `width` values, in ascending i. Rows with a negative index (int32) are skipped.
+  // `to` is float32. `from` has the device's value type, and in fp16 the loss scale is divided out; or it is float32.
   virtual void add_rows(DeviceView from, DataType type, DeviceView index, std::size_t width, DeviceView to) = 0;
   virtual void cast_params(DeviceView weights, DeviceView copies) = 0;  // float32 to the value type
 
@@ -198,11 +198,11 @@ class Device : public Lane {
   // REQUIRES: info().records.
   virtual std::unique_ptr<Recording> record(const std::function<void()>& work);
 
-  // Calls work(), which enqueues its work on a lane beside this one: it may run before the work that is on this lane
-  // now, and runs after what work() joins or awaits. Later work on this lane runs after it. Within work() all calls,
-  // those of AllReduce as well, refer to that lane. A device that does work immediately has only one.
+  // Calls work(), which enqueues work on a lane beside this lane: it may run before the work that is on this lane now,
+  // and runs after what work() joins or awaits. Later work on this lane runs after it. Within work() all calls,
+  // including AllReduce's, refer to the lane beside. A device that works immediately has a single lane.
   virtual void run_beside(const std::function<void()>& work) { work(); }
-  virtual void await(const Mark& /*mark*/) {}  // later work runs after this mark, of either lane
+  virtual void await(const Mark& /*mark*/) {}  // later work runs after this mark, on either lane
 
  private:
   const DeviceInfo info_;
@@ -211,10 +211,10 @@ class Device : public Lane {
 // The device that a rank requests, and how it computes.
 struct DeviceRequest {
   std::string name = "auto";             // "cpu", "cuda", or "auto": a GPU if there is one
-  int threads = 0;                       // of the CPU; 0: one for each processor that this process may use
+  int threads = 0;                       // on the CPU; 0: a thread for each processor that this process may use
   std::optional<Precision> precision{};  // bf16 on a GPU and fp32 on a CPU, if not set
   int gpu = 0;                           // the GPU's number
-  std::string tuning{};                  // file of measured convolution plans; empty: heuristics choose
+  std::string tuning{};                  // file with measured convolution plans; empty: heuristics choose
 };
 
 // Throws Error if there is no such device on this machine, or if it does not support the precision.

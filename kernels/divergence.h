@@ -2,7 +2,7 @@
 
 namespace annulus {
 
-// Of an Update: notices values that are not finite as it writes them, at no cost, because it has them at hand.
+// Notices values that are not finite while an Update writes them, at no cost, because the Update has them at hand.
 class Divergence {
  public:
   virtual ~Divergence() = default;

@@ -19,15 +19,16 @@
 
 namespace annulus {
 
-// The operations of a network, as plain data. An operation determines the shape of its output and its parameters from
-// the shapes of its inputs; how it is computed is up to the device (kernels/device.h). Every operation has
+// A network's operations, as plain data. An operation determines the output's shape and the parameters from the inputs'
+// shapes; how it is computed is up to the device (kernels/device.h). Every operation has
 //
-//   kName                 its name for the user: "convolution"
+//   kName                 the name for the user: "convolution"
 //   output_shape(inputs)  throws Error if the inputs do not fit it
 //   parameters(inputs)    if it has any
-//   flops(inputs)         of one forward pass, a multiply-add counts as 2; if it is not bound by memory
+//   flops(inputs)         per forward pass, a multiply-add counts as 2; if it is not bound by memory
 //
-// To add one, write its struct in kernels/operations/, add it here, and give each device a file that computes it.
+// To add an operation, write a struct in kernels/operations/, add it here, and give each device a file that computes
+// it.
 using Operation = std::variant<ImageInput, Convolution, TransposedConvolution, Dense, Linear, MatrixProduct, Attention,
                                CachedAttention, MaxPool, AveragePool, AdaptiveAveragePool, Mean, BatchNorm, LayerNorm,
                                GroupNorm, LocalResponseNorm, Relu, Activation, PRelu, Add, Arithmetic, Maximum, Softmax,
@@ -35,7 +36,7 @@ using Operation = std::variant<ImageInput, Convolution, TransposedConvolution, D
                                Constant, TokenEmbedding, PositionEmbedding, ComputedWeights, SoftmaxCrossEntropy,
                                BinaryCrossEntropy, MultiLabelCrossEntropy, MeanSquaredError, LanguageModelHead>;
 
-std::string_view name(const Operation& operation);  // "convolution"; of an activation, the function's
+std::string_view name(const Operation& operation);  // "convolution"; for an activation, the function's name
 
 // Both throw Error if the inputs do not fit the operation.
 Shape output_shape(const Operation& operation, const Shapes& inputs);

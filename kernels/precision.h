@@ -6,11 +6,11 @@
 
 namespace annulus {
 
-// The number formats that a device computes in. Parameters, their all-reduced gradients, batch statistics and the loss
-// are always float32; activations and the factors of products differ.
+// Number formats that a device computes in. Parameters, their all-reduced gradients, batch statistics and the loss are
+// always float32; activations and the factors in products differ.
 enum class Precision {
   fp32,  // float32 throughout
-  tf32,  // float32 in memory, but products of 10-bit mantissas on tensor cores
+  tf32,  // float32 in memory, but products with 10-bit mantissas on tensor cores
   bf16,  // 16 bits in memory with float32's range
   fp16,  // 16 bits in memory with a smaller range: gradients need dynamic loss scaling (LossScaling)
 };
@@ -19,7 +19,7 @@ enum class Precision {
 Precision parse_precision(const std::string& name);
 std::string to_string(Precision precision);
 
-// The type of activations.
+// Returns the activations' type.
 DataType value_type(Precision precision);
 
 }  // namespace annulus

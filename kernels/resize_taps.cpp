@@ -8,7 +8,8 @@
 namespace annulus {
 namespace {
 
-// Files store scales as float32. Of the numbers that are stored so, users write the one with the fewest digits.
+// Files store scales as float32. Among the numbers with the same float32, users write the number with the fewest
+// digits.
 double as_written(float scale) {
   char text[32];
   const char* end = std::to_chars(text, std::end(text), scale).ptr;
@@ -17,8 +18,8 @@ double as_written(float scale) {
   return written;
 }
 
-// Computed in float32. The asymmetric coordinate is PyTorch's to the last bit, so that rounding down selects the same
-// pixels; the others are rounded only once, so that exact halves remain so.
+// Computed in float32. The asymmetric coordinate equals PyTorch's to the last bit, so that rounding down selects the
+// same pixels; all other kinds round only once, so that exact halves remain exact.
 float coordinate(Resize::Coordinates kind, std::size_t output, std::size_t inputs, std::size_t outputs, float scale) {
   using enum Resize::Coordinates;
   const auto i = static_cast<float>(output), in = static_cast<float>(inputs), out = static_cast<float>(outputs);

@@ -6,13 +6,13 @@
 
 namespace annulus {
 
-// The input pixels that an output pixel of a Resize samples along one axis, and their weights, whose sum is 1.
+// The input pixels that a Resize's output pixel samples along an axis, and their weights, which sum to 1.
 struct ResizeTap {
   std::size_t first, second;
   float first_weight, second_weight;
 };
 
-// The taps of each output pixel along an axis of images {batch, channels, height, width}.
+// Returns each output pixel's taps along an axis of images {batch, channels, height, width}.
 std::vector<ResizeTap> row_taps(const Resize& resize, const Shape& images);
 std::vector<ResizeTap> column_taps(const Resize& resize, const Shape& images);
 

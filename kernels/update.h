@@ -15,8 +15,8 @@
 
 namespace annulus {
 
-// Update rules: how all-reduced gradients change parameters. In all of them w is a weight and g its gradient.
-// Parameters whose role is `offset` have no weight decay. A parameter may have a rate and a weight decay of its own.
+// Update rules: how all-reduced gradients change parameters. In all rules w is a weight and g its gradient. Parameters
+// with the role `offset` have no weight decay. A parameter may have a separate rate and weight decay.
 
 // Stochastic gradient descent with momentum: g += weight_decay w;  v = momentum v + g;  w -= rate v
 // (or, with Nesterov's momentum, w -= rate (g + momentum v)). The velocity does not include the rate, so it needs no
@@ -27,10 +27,10 @@ struct Sgd {
   bool nesterov = false;
 };
 
-// Layer-wise adaptive rates (You, Gitman, Ginsburg, "Large batch training of convolutional networks", 2017): with the
-// norms over a whole parameter, local = trust |w| / (|g| + weight_decay |w|), and then
-// v = momentum v + rate local (g + weight_decay w);  w -= v.  If a norm is 0, and for offsets, local is 1. As in that
-// paper, the velocity includes the rate: after a sudden change of the rate, the old one has an effect for some steps.
+// Layer-wise adaptive rates (You, Gitman, Ginsburg, "Large batch training of convolutional networks", 2017): with norms
+// over a whole parameter, local = trust |w| / (|g| + weight_decay |w|), and then v = momentum v + rate local (g +
+// weight_decay w);  w -= v.  If a norm is 0, and for offsets, local is 1. As in that paper, the velocity includes the
+// rate: after the rate has changed suddenly, the old rate has an effect for some steps.
 struct Lars {
   float momentum = 0;
   float weight_decay = 0;
@@ -38,8 +38,8 @@ struct Lars {
 };
 
 // Adam with decoupled weight decay (Loshchilov and Hutter, "Decoupled weight decay regularization", ICLR 2019), in step
-// t, the first of which is 1: m = beta1 m + (1 - beta1) g;  v = beta2 v + (1 - beta2) g^2;
-// w -= rate (m / (1 - beta1^t) / (sqrt(v / (1 - beta2^t)) + epsilon) + weight_decay w).
+// t, counted from 1: m = beta1 m + (1 - beta1) g;  v = beta2 v + (1 - beta2) g^2; w -= rate (m / (1 - beta1^t) /
+// (sqrt(v / (1 - beta2^t)) + epsilon) + weight_decay w).
 struct AdamW {
   float beta1 = 0.9f;
   float beta2 = 0.999f;
@@ -52,7 +52,7 @@ using UpdateRule = std::variant<Sgd, Lars, AdamW>;
 std::string_view optimizer_name(const UpdateRule& rule);  // sgd, lars or adamw
 std::size_t states(const UpdateRule& rule);               // number of state arenas: 1 (momentum) or 2 (both moments)
 bool needs_whole_parameters(const UpdateRule& rule);      // whether it cannot update arbitrary slices
-float momentum(const UpdateRule& rule);                   // that of SGD and LARS; beta1 of AdamW
+float momentum(const UpdateRule& rule);                   // SGD's or LARS's momentum, or AdamW's beta1
 
 // All-reduces (sums) a float32 array in the device's memory over all ranks, in place and in the lane's order.
 using SumOverRanks = std::function<void(DeviceView)>;
@@ -60,27 +60,26 @@ using SumOverRanks = std::function<void(DeviceView)>;
 // The arenas that an update reads and writes. They have the same layout, and all but `copies` are float32.
 struct UpdateArenas {
   DeviceView weights, gradients;
-  DeviceView copies;  // of the weights, in the device's value type; empty if that is float32
+  DeviceView copies;  // the weights in the device's value type; empty if that type is float32
   std::array<DeviceView, 2> states;
-  DeviceView average{};      // a moving average of the weights, statistics included; empty: none
+  DeviceView average{};      // the weights' moving average, statistics included; empty: none
   double average_decay = 0;  // see average_share()
 
   // If not empty, the slices that this rank updates, in floats, ascending and disjoint; together the ranks update all.
-  // States and the average consist of these slices only, one after the other. On GPUs they consist of multiples of 16
-  // bytes.
+  // States and the average contain these slices only, packed. On GPUs slice sizes are multiples of 16 bytes.
   std::vector<Range> kept{};
   SumOverRanks sum_over_ranks{};  // needed with `kept`
 };
 
-// The parts of a segment that are in slices which this rank updates.
+// Returns the parts of a segment that lie in this rank's slices.
 std::vector<Range> kept_parts(const UpdateArenas& arenas, const Range& segment);
 
-// The positions of kept slices in the states and in the average.
+// Maps kept slices to positions in the states and in the average.
 class KeptPlaces {
  public:
   explicit KeptPlaces(const std::vector<Range>& kept);
 
-  // Of a position in the other arenas, within a kept slice. If no slices are given, all is kept.
+  // `position`: in the other arenas, within a kept slice. If no slices are given, all is kept.
   std::size_t of(std::size_t position) const;
 
  private:
@@ -88,17 +87,17 @@ class KeptPlaces {
   std::vector<std::size_t> places_;
 };
 
-// In step t, counted from 1, a moving average of the weights moves by this share of its distance to them:
-// 1 - min(decay, (1 + t) / (10 + t)). (Polyak and Juditsky, "Acceleration of stochastic approximation by averaging",
-// 1992; the growing decay is that of TensorFlow's ExponentialMovingAverage.)
+// In step t, counted from 1, the weights' moving average moves by this share of the distance to them: 1 - min(decay, (1
+// + t) / (10 + t)). (Polyak and Juditsky, "Acceleration of stochastic approximation by averaging", 1992; the growing
+// decay is that of TensorFlow's ExponentialMovingAverage.)
 inline float average_share(double decay, std::uint64_t step) {
   const auto t = static_cast<double>(step);
   return static_cast<float>(1 - std::min(decay, (1 + t) / (10 + t)));
 }
 
-// How a parameter's update differs from the others'.
+// How a parameter's update differs from the default.
 struct UpdateFactors {
-  float rate = 1;                       // factor of the learning rate
+  float rate = 1;                       // factor for the learning rate
   std::optional<float> weight_decay{};  // instead of the rule's, also for offsets
 };
 
@@ -107,12 +106,12 @@ struct UpdateSegment {
   Range range;
   Role role;
   UpdateFactors factors{};
-  float statistic_momentum = kStatisticMomentum;  // of a statistic: w += statistic_momentum (g - w)
+  float statistic_momentum = kStatisticMomentum;  // for a statistic: w += statistic_momentum (g - w)
 };
 
 float weight_decay(const UpdateRule& rule, const UpdateSegment& segment);
 
-// L2 norms of steps' gradients, each over all trained parameters.
+// L2 norms of gradients over several steps, each over all trained parameters.
 struct GradientNorms {
   double sum = 0, largest = 0, last = 0;
   std::uint64_t steps = 0;
@@ -121,35 +120,35 @@ struct GradientNorms {
   GradientNorms& operator+=(const GradientNorms& later);
 };
 
-// An update rule planned on a device for given arenas. Norms are those of all gradients, also if each rank keeps
-// slices; then taking them is collective. Their bits do not depend on the slices.
+// An update rule planned on a device for given arenas. Norms are over all gradients, also if each rank keeps slices;
+// then taking them is collective. Their bits do not depend on the slices.
 class Update {
  public:
   virtual ~Update() = default;
 
   // Updates the weights, their copies, states, statistics and average in this slice of the arenas, in floats. `step`
-  // counts from 1. REQUIRES: the slice is within one that is kept; if needs_whole_parameters(), measure_parameters()
-  // was called for it; on a GPU it consists of multiples of 16 bytes.
+  // counts from 1. REQUIRES: the slice is within a kept slice; if needs_whole_parameters(), measure_parameters() was
+  // called for it; on a GPU its size is a multiple of 16 bytes.
   virtual void run(const Range& slice, float rate, std::uint64_t step) = 0;
 
-  // Takes the norms of the weights and of the gradients of each parameter in this slice, for the next run(). REQUIRES:
-  // needs_whole_parameters(), the slice consists of whole ones, and their gradients are final.
+  // Takes each parameter's weight and gradient norms in this slice, for the next run(). REQUIRES:
+  // needs_whole_parameters(), the slice contains whole parameters, and their gradients are final.
   virtual void measure_parameters(const Range& slice) = 0;
 
-  // If the norm of a step's gradients, over all trained parameters, is above `limit`, scales them down to it (Pascanu,
-  // Mikolov, Bengio, "On the difficulty of training recurrent neural networks", ICML 2013, algorithm 1). To be called
+  // If the norm of a step's gradients, over all trained parameters, is above `limit`, scales the gradients down to it
+  // (Pascanu, Mikolov, Bengio, "On the difficulty of training recurrent neural networks", ICML 2013, algorithm 1). Call
   // before the step's first run(), when all gradients are final. The result is bit-identical for any number of threads;
   // on a GPU, the host does not wait for it, except in include()'s function.
   virtual void clip(float limit) = 0;
-  // From now on, norms are those of other arenas' gradients, too: all(squares) returns the sum of all squares, given
-  // that of this arena's.
+  // From now on, norms include other arenas' gradients: all(squares) returns the sum of all squares, given this arena's
+  // sum.
   virtual void include(const std::function<double(double squares)>& all) = 0;
-  // Measures the norm of the gradients as they are now, without changing them.
+  // Measures the current gradients' norm, without changing them.
   virtual void measure_norm() = 0;
   virtual GradientNorms take_norms() = 0;  // found by either since the last call, before clipping
 
-  // Adds the squares of the trained parameters' gradients in this slice, as they are now, to a sum of this rank's. On a
-  // GPU the slice consists of multiples of 16 bytes.
+  // Adds the squares of the trained parameters' current gradients in this slice to this rank's sum. On a GPU the slice
+  // size is a multiple of 16 bytes.
   virtual void add_squares(const Range& slice) = 0;
   virtual double take_squares() = 0;  // the sum since the last call
 };

@@ -40,10 +40,10 @@ bool lists(const std::string& names, std::string_view name) {
   return false;
 }
 
-// A hierarchy of control groups: version 2 has one for all controllers.
+// A hierarchy of control groups: version 2 has a single hierarchy for all controllers.
 struct Mount {
   bool version_2 = false;
-  std::string controllers;  // of version 1
+  std::string controllers;  // in version 1
   fs::path root;            // the group that is mounted
   fs::path point;
 };
@@ -64,7 +64,7 @@ std::vector<Mount> mounts_of(const fs::path& root) {
   return mounts;
 }
 
-// Returns the group of this process in a hierarchy; format: cgroups(7), /proc/pid/cgroup.
+// Returns this process's group in a hierarchy; format: cgroups(7), /proc/pid/cgroup.
 std::optional<fs::path> group_in(const Mount& mount, std::string_view controller, const fs::path& root) {
   std::ifstream lines(root / "proc/self/cgroup");
   for (std::string line; std::getline(lines, line);) {
@@ -82,8 +82,8 @@ struct Folder {
   bool version_2;
 };
 
-// Returns the folders of this process's group and the groups above it, as far as they are mounted. In a container the
-// group that is mounted may be the process's own, under the name that it has outside.
+// Returns the folders of this process's group and of the groups above it, as far as they are mounted. In a container
+// the mounted group may be the process's own, under the name that it has outside.
 std::vector<Folder> group_folders(std::string_view controller, const fs::path& root) {
   std::vector<Folder> folders;
   for (const Mount& mount : mounts_of(root)) {

@@ -7,8 +7,8 @@
 
 namespace annulus {
 
-// The memory that a process may use: the machine's, unless a control group (of a container or a batch system) or a
-// limit of the process (ulimit -v) allows less.
+// The memory that a process may use: the machine's, unless a control group (a container's or a batch system's) or a
+// process limit (ulimit -v) allows less.
 struct AllowedMemory {
   std::size_t bytes = 0;
   std::string source;       // "this machine", "control group /docker/7 (memory.max)", "ulimit -v"
@@ -30,13 +30,13 @@ const AllowedProcessors& allowed_processors();
 // Returns the bytes that this process can still map, now; the largest number if ulimit -v does not limit it.
 std::size_t free_address_space();
 
-// Sets the number of processes that share allowed_memory(), this one included; 1 at first.
+// Sets the number of processes that share allowed_memory(), including this one; initially 1.
 void share_memory(int processes);
-// Returns the bytes of an even share of it.
+// Returns an even share of allowed_memory(), in bytes.
 std::size_t memory_share();
 
-// For tests: as if `root` was the root folder. Control groups of both versions are read, up to the top of the hierarchy
-// as it is mounted.
+// For tests: as if `root` was the root folder. Control groups of both versions are read, up to the top of the mounted
+// hierarchy.
 AllowedMemory find_allowed_memory(const std::filesystem::path& root);
 AllowedProcessors find_allowed_processors(const std::filesystem::path& root);
 

@@ -7,8 +7,8 @@
 
 namespace annulus {
 
-// The program's only exception class. Its text is one line for the user: what failed, where, and what to do about it.
-// main() prints it once, with the rank, and ends the job on every rank.
+// The program's only exception class. The text is a single line for the user: what failed, where, and what to do about
+// it. main() prints it once, with the rank, and ends the job on every rank.
 class Error : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;

@@ -23,8 +23,8 @@ std::uint64_t mantissa_of(std::uint64_t bits) {
 
 }  // namespace
 
-// Adds the terms near the largest one as two integers each, which can be done for several terms at a time: the multiple
-// of the largest term's last bit, and the remainder.
+// Adds the terms near the largest as two integers each, which can be done for several terms at a time: the multiple of
+// the largest term's last bit, and the remainder.
 void ExactSum::add(std::span<const double> terms) {
   constexpr std::uint64_t kPartBits = 40, kPart = (std::uint64_t{1} << kPartBits) - 1;
   std::uint64_t largest = 0;
@@ -70,7 +70,7 @@ ExactSum& ExactSum::operator+=(const ExactSum& other) {
   return *this;
 }
 
-// Returns the limbs of the same sum that are all below 2^kLimbBits, except for the last. They are unique.
+// Returns the limbs of an equal sum that are all below 2^kLimbBits, except for the last. They are unique.
 ExactSum::Limbs ExactSum::carried() const {
   Limbs limbs = limbs_;
   for (std::size_t i = 0; i + 1 < limbs.size(); ++i) {

@@ -7,9 +7,9 @@
 
 namespace annulus {
 
-// A sum whose bits do not depend on the order of its additions: terms are added as integers of many digits, without
-// rounding (Kulisch, "Computer arithmetic and validity", 2008, the long accumulator). Threads and ranks each add
-// their own terms, and then the sums of all:
+// A sum whose bits do not depend on the addition order: terms are added as integers with many digits, without rounding
+// (Kulisch, "Computer arithmetic and validity", 2008, the long accumulator). Threads and ranks each add their own
+// terms, and then all sums:
 //
 //    ExactSum sum;
 //    sum.add(mine);
@@ -19,9 +19,9 @@ namespace annulus {
 // Made for squares of float32 numbers.
 class ExactSum {
  public:
-  // At most 2048 terms, faster if none but zeros is less than 2^-40 of the largest. REQUIRES: a term is 0, or at least
-  // 2^-300, which any square of a float32 number is, and at most 2^260; or it is not finite, and then neither is the
-  // sum. There are at most 2^31 terms in all.
+  // At most 2048 terms, faster if no term but zero is less than 2^-40 times the largest. REQUIRES: a term is 0, or at
+  // least 2^-300, which any square of a float32 number is, and at most 2^260; or it is not finite, and then neither is
+  // the sum. There are at most 2^31 terms in all.
   void add(std::span<const double> terms);
   ExactSum& operator+=(const ExactSum& other);
   double value() const;
@@ -33,7 +33,7 @@ class ExactSum {
   void read(std::span<const float, kDigits> from);
 
  private:
-  // The sum is that of limbs[i] * 2^(32 i - 392). A limb has room for the carries.
+  // The sum is limbs[i] * 2^(32 i - 392), added over i. A limb has room for carries.
   using Limbs = std::array<std::uint64_t, 22>;
   static constexpr int kLimbBits = 32, kLowest = -392;
 
@@ -41,7 +41,7 @@ class ExactSum {
   Limbs carried() const;
 
   Limbs limbs_{};
-  double not_finite_ = 0;  // the sum of such terms
+  double not_finite_ = 0;  // the sum of terms that are not finite
 };
 
 }  // namespace annulus

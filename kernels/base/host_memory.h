@@ -11,8 +11,8 @@ namespace annulus {
 constexpr std::size_t kCacheLine = 64;  // bytes
 constexpr std::size_t kPage = 4096;
 
-// Allocates zeroed memory of this process, aligned for any use. Buffers of a page or more do not share pages with
-// others; large ones use huge pages if the system has them. Throws Error if there is not enough memory.
+// Allocates zeroed process memory, aligned for any use. A buffer as large as a page or larger does not share pages with
+// other buffers; large buffers use huge pages if the system has them. Throws Error if there is not enough memory.
 Buffer allocate_host(std::size_t bytes);
 
 // Host memory as int32, and as float32.
@@ -26,11 +26,11 @@ inline DeviceView view_of(std::span<float> values) {
   return {reinterpret_cast<std::byte*>(values.data()), values.size_bytes()};
 }
 
-// A scratch array in such memory, which grows as needed and never shrinks.
+// A scratch array in host memory, which grows as needed and never shrinks.
 template <class T>
 class HostArray {
  public:
-  // Returns the first `count` elements. If the array has to grow, its contents are lost.
+  // Returns the first `count` elements. If the array has to grow, the old contents are lost.
   std::span<T> first(std::size_t count) {
     if (memory_.view().bytes < count * sizeof(T)) memory_ = allocate_host(count * sizeof(T));
     return std::span(reinterpret_cast<T*>(memory_.view().address), count);
@@ -40,7 +40,7 @@ class HostArray {
   Buffer memory_;
 };
 
-// An allocator for containers whose elements begin on a cache line.
+// Allocates containers whose elements begin on a cache line.
 template <class T>
 struct CacheLineAllocator {
   using value_type = T;

@@ -8,12 +8,12 @@
 
 namespace annulus {
 
-// A JPEG image to decode, and the rows that are needed of it.
+// A JPEG image to decode, and the rows that are needed.
 struct JpegJob {
   std::span<const std::uint8_t> file;
-  std::size_t height = 0, width = 0;  // of the whole image
+  std::size_t height = 0, width = 0;  // the whole image's
   std::size_t first_row = 0;
-  std::span<std::uint8_t> pixels;  // whole rows of RGB or gray, from first_row on
+  std::span<std::uint8_t> pixels;  // whole rows in RGB or gray, from first_row on
   bool decoded = false;
 };
 
@@ -22,8 +22,8 @@ class JpegDecoder {
  public:
   virtual ~JpegDecoder() = default;
 
-  // Decodes the images that it can, up to rounding as libjpeg does, and marks them. The others, damaged ones among
-  // them, are left to the caller. Which ones are decoded, and their pixels, do not depend on the other images.
+  // Decodes the images that it can, up to rounding as libjpeg does, and marks them. All other images, including damaged
+  // ones, are left to the caller. Which images are decoded, and their pixels, do not depend on the other images.
   virtual void decode(std::span<JpegJob> jobs) = 0;
 };
 

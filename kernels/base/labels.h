@@ -9,12 +9,12 @@
 
 namespace annulus {
 
-// What the labels of a data set are.
+// Kinds of labels in a data set.
 enum class LabelKind {
-  one_class,        // one of the classes
-  several_classes,  // any number of the classes
-  values,           // real numbers, which the network is to predict: regression
-  tokens,           // the next token, at each place of a text
+  one_class,        // a single class
+  several_classes,  // any number of classes
+  values,           // real numbers that the network is to predict: regression
+  tokens,           // the next token, at each place in a text
 };
 
 inline std::string_view description(LabelKind kind) {
@@ -40,18 +40,18 @@ inline std::string counted(LabelKind kind, std::size_t count) {
   return number + (count == 1 ? " value for each image" : " values for each image");
 }
 
-// What the label of a sample is to a network.
+// Forms in which a network takes a sample's label.
 enum class LabelForm {
-  one_class,  // {batch}, int32: its class
+  one_class,  // {batch}, int32: the class
   mixed,      // {batch, 3}: a MixedLabel
-  targets,    // {batch, width}, float32: a target for each of the network's outputs
+  targets,    // {batch, width}, float32: a target for each network output
 };
 
-// The labels of a batch's samples, in the form that the network takes.
+// A batch's labels, in the form that the network takes.
 struct Labels {
   std::span<const std::int32_t> classes{};
   std::span<const MixedLabel> mixed{};  // if empty, `classes` are not mixed
-  std::span<const float> targets{};     // those of each sample, one after the other
+  std::span<const float> targets{};     // for each sample in turn
 };
 
 }  // namespace annulus

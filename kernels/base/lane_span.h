@@ -5,15 +5,15 @@
 
 namespace annulus {
 
-// Like TraceSpan, but for the work of a lane: the times are those when the work is done, which may be later. resolve()
-// fills them in.
+// Like TraceSpan, but for a lane's work: the times are when the work is done, which may be later. resolve() fills them
+// in.
 class LaneSpan {
  public:
   LaneSpan(Lane& work, TraceLane* lane, std::string_view name, std::int64_t number = TraceLane::kNone)
       : LaneSpan(work, lane, name, number, {}) {
     if (lane_ != nullptr) begin_ = work_.mark();
   }
-  // Begins at an earlier mark of the lane.
+  // Begins at an earlier mark on the lane.
   LaneSpan(Lane& work, TraceLane* lane, std::string_view name, std::int64_t number, const Mark& begin)
       : work_(work),
         lane_(lane != nullptr && lane->recording() ? lane : nullptr),
@@ -36,7 +36,7 @@ class LaneSpan {
   Mark begin_;
 };
 
-// Waits for the work of the first `count` spans, and fills in their times.
+// Waits for the work in the first `count` spans, and fills in their times.
 inline void resolve(Lane& work, TraceLane& lane, std::size_t count) {
   lane.resolve(count, [&work](std::uint64_t number) { return work.seconds({0, number}); });
 }

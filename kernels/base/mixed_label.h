@@ -4,8 +4,7 @@
 
 namespace annulus {
 
-// The labels of an image that was mixed from two: the target probability of `label` is share / kWhole, that of `other`
-// the rest.
+// The label of an image mixed from two: the target probability is share / kWhole for `label`, and the rest for `other`.
 struct MixedLabel {
   static constexpr std::int32_t kWhole = 1 << 16;
 

@@ -6,7 +6,7 @@
 
 namespace annulus {
 
-// Runs an action if its scope is left by an exception, before the objects declared earlier in the scope are destroyed.
+// Runs an action if an exception leaves the scope, before the objects declared earlier in the scope are destroyed.
 class OnError {
  public:
   // REQUIRES: `action` does not throw.

@@ -5,8 +5,8 @@
 namespace annulus {
 
 // SplitMix64's finalizer (Steele, Lea, Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014): a
-// bijection of 64-bit words whose outputs look random. All randomness in the program is a function of keys (seed,
-// epoch, sample, ...), never of the rank or of earlier draws, so a run can resume on any number of ranks.
+// bijection on 64-bit words whose outputs look random. All randomness in the program depends on keys (seed, epoch,
+// sample, ...), never on the rank or on earlier draws, so a run can resume on any number of ranks.
 constexpr std::uint64_t mix(std::uint64_t key) {
   key += 0x9e3779b97f4a7c15ULL;
   key = (key ^ (key >> 30)) * 0xbf58476d1ce4e5b9ULL;
@@ -14,7 +14,7 @@ constexpr std::uint64_t mix(std::uint64_t key) {
   return key ^ (key >> 31);
 }
 
-// One word from several keys; their order matters.
+// Makes a single word from several keys; their order matters.
 template <class... Keys>
 constexpr std::uint64_t mix(std::uint64_t first, std::uint64_t second, Keys... rest) {
   return mix(mix(first) ^ second, rest...);

@@ -14,7 +14,7 @@ struct Range {
   bool operator==(const Range&) const = default;
 };
 
-// Returns part `part` of `count` items split as evenly as possible into `parts`: sizes differ by at most one, the
+// Returns part `part` when `count` items are split as evenly as possible into `parts`: sizes differ by at most 1, the
 // larger parts come first, and there is no overlap and no gap. If count < parts, some parts are empty.
 constexpr Range split(std::size_t count, std::size_t parts, std::size_t part) {
   const std::size_t size = count / parts;
@@ -23,7 +23,7 @@ constexpr Range split(std::size_t count, std::size_t parts, std::size_t part) {
   return {begin, begin + size + (part < larger ? 1 : 0)};
 }
 
-// The same, but without cutting blocks of `block` items; the last block may be smaller.
+// Like split(), but without cutting blocks of `block` items; the last block may be smaller.
 constexpr Range split_blocks(std::size_t count, std::size_t block, std::size_t parts, std::size_t part) {
   const Range blocks = split((count + block - 1) / block, parts, part);
   const auto bounded = [count, block](std::size_t number) { return number * block < count ? number * block : count; };

@@ -17,7 +17,7 @@ std::string to_string(const Shape& shape);  // "64x1x28x28"
 enum class DataType { f32, f16, bf16, i32, u8 };
 std::size_t size_of(DataType type);  // in bytes
 
-// The layout of a tensor in a device's memory. It is opaque outside kernels/.
+// A tensor's layout in a device's memory. It is opaque outside kernels/.
 class Layout {
  public:
   virtual ~Layout() = default;
@@ -31,7 +31,7 @@ struct TensorSpec {
   std::shared_ptr<const Layout> layout;
 };
 
-// A view of device memory. It has no operator[], because only the device itself may access the contents.
+// A view of device memory. It has no operator[], because only the device may access the contents.
 struct DeviceView {
   std::byte* address = nullptr;
   std::size_t bytes = 0;

@@ -10,17 +10,17 @@
 
 namespace annulus {
 
-// The timeline of one lane of work: spans, in the order of their ends. Its memory is allocated at the start, so
-// recording allocates nothing; spans that do not fit are counted and dropped. One thread at a time may add spans;
-// another thread may call record().
+// The timeline of a lane: spans, in the order of their ends. Memory is allocated at the start, so recording allocates
+// nothing; spans that do not fit are counted and dropped. One thread at a time may add spans; another thread may call
+// record().
 class TraceLane {
  public:
   struct Span {
     std::string_view name;
-    std::int64_t number;  // of a bucket or an epoch, or kNone
-    std::int64_t step;    // of the training run, when the span began; or kNone
+    std::int64_t number;  // of a bucket or an epoch; or kNone
+    std::int64_t step;    // the training step when the span began; or kNone
     double begin, end;    // in now_seconds()
-    // Numbers of marks in a device's lane whose times are not known yet; 0: none. See resolve().
+    // Marks in a device's lane whose times are not known yet; 0: none. See resolve().
     std::uint64_t begin_mark = 0, end_mark = 0;
   };
   static constexpr std::int64_t kNone = -1;
@@ -41,7 +41,7 @@ class TraceLane {
       ++dropped_;
   }
 
-  // Fills in the times of the first `count` spans from their marks.
+  // Fills in the first `count` spans' times from their marks.
   template <class SecondsOf>
   void resolve(std::size_t count, const SecondsOf& seconds_of) {
     for (; resolved_ < count; ++resolved_) {
@@ -55,7 +55,7 @@ class TraceLane {
   std::size_t dropped() const { return dropped_; }
 
  private:
-  Relaxed<bool> recording_{false};  // set by the thread that runs the steps, read by the one that records
+  Relaxed<bool> recording_{false};  // set by the thread that runs the steps, read by the thread that records
   Relaxed<std::int64_t> step_{kNone};
   std::vector<Span> spans_;
   std::size_t dropped_ = 0;
@@ -63,10 +63,10 @@ class TraceLane {
 };
 
 // Adds a span to a lane, from here (or an earlier `begin`, in now_seconds()) to the end of the scope. Spans nest as
-// scopes do. If `lane` is null or does not record, it costs one comparison.
+// scopes do. If `lane` is null or does not record, a span costs a single comparison.
 class TraceSpan {
  public:
-  // REQUIRES: the characters of `name` outlive all uses of the lane.
+  // REQUIRES: the characters in `name` outlive all uses of the lane.
   TraceSpan(TraceLane* lane, std::string_view name, std::int64_t number = TraceLane::kNone) : TraceSpan(lane) {
     if (lane_ != nullptr) span_ = {name, number, lane_->step(), now_seconds(), 0};
   }

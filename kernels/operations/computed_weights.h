@@ -10,7 +10,7 @@
 
 namespace annulus {
 
-// A layer whose parameters are inputs: after the layer's input come values of the shapes that the layer declares, in
+// A layer whose parameters are inputs: after the layer's input come values with the shapes that the layer declares, in
 // that order. They are computed from parameters, as by weight normalization, do not depend on the batch, and have
 // gradients.
 struct ComputedWeights {

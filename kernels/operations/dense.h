@@ -13,7 +13,7 @@ struct Dense {
 
   std::size_t units;
   bool relu = false;
-  float stddev = 0;            // std of the initial weights; 0: sqrt(1 / fan-in)
+  float stddev = 0;            // initial weights' std; 0: sqrt(1 / fan-in)
   bool input_gradient = true;  // as in Convolution
   bool bias = true;
 
@@ -29,15 +29,15 @@ struct Linear {
   std::size_t units;
   bool bias = true;
   float stddev = 0;                 // as in Dense
-  bool transposed_in_file = false;  // files of PyTorch's weights have {features, units}, as Hugging Face's Conv1D
+  bool transposed_in_file = false;  // files with PyTorch's weights have {features, units}, as Hugging Face's Conv1D
 
   Shape output_shape(const Shapes& inputs) const;
   std::vector<ParameterDeclaration> parameters(const Shapes& inputs) const;
   std::uint64_t flops(const Shapes& inputs) const;
 };
 
-// The products of two stacks of matrices: {..., rows, inner} x {..., inner, columns} -> {..., rows, columns}. The
-// dimensions before the last two must be equal.
+// Multiplies two stacks of matrices: {..., rows, inner} x {..., inner, columns} -> {..., rows, columns}. The dimensions
+// before the last two must be equal.
 struct MatrixProduct {
   static constexpr auto kName = "matrix product";
 

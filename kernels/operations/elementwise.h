@@ -14,7 +14,7 @@ struct Relu {
   Shape output_shape(const Shapes& inputs) const { return inputs[0]; }
 };
 
-// A function of each element.
+// Applies a function to each element.
 struct Activation {
   enum class Function {
     linear,        // alpha x + beta
@@ -49,7 +49,7 @@ struct Activation {
 
 std::string_view name(Activation::Function function);  // "hard swish"
 
-// x, or slope x if x < 0, with a slope for each channel {channels}, or one for all {1} (He et al., "Delving deep into
+// x, or slope x if x < 0, with a slope per channel {channels}, or a single slope {1} (He et al., "Delving deep into
 // rectifiers", ICCV 2015).
 struct PRelu {
   static constexpr auto kName = "prelu";
@@ -60,7 +60,7 @@ struct PRelu {
   std::vector<ParameterDeclaration> parameters(const Shapes& inputs) const;
 };
 
-// The sum of two inputs of one shape.
+// Adds two inputs with the same shape.
 struct Add {
   static constexpr auto kName = "add";
 
@@ -80,7 +80,7 @@ struct Arithmetic {
     greater,   // a > b
     at_least,  // a >= b
     equal,     // a = b
-    choice     // a, or 0 if b is 0, also if a is not finite; the gradient of b is 0
+    choice     // a, or 0 if b is 0, also if a is not finite; b's gradient is 0
   };
   static constexpr auto kName = "arithmetic";
 
@@ -91,7 +91,7 @@ struct Arithmetic {
 
 std::string_view name(Arithmetic::Operator op);  // "product"
 
-// The largest element of the last dimension, which is kept with size 1. Equal ones have equal parts of the gradient.
+// The largest element in the last dimension, which is kept with size 1. Equal ones have equal parts of the gradient.
 struct Maximum {
   static constexpr auto kName = "maximum of a dimension";
 
@@ -106,12 +106,12 @@ struct Softmax {
 };
 
 // Srivastava et al., "Dropout", JMLR 2014: in training, zero with probability `rate`, else 1 / (1 - rate) times the
-// input; in inference, the input. The second input is {batch} (int32), a random key of each sample in this epoch. The
-// mask (dropout_mask.h) is a function of this key, the element's index in the sample and `number`, so it depends
-// neither on the rank nor on the batch. Each dropout of a network needs a different number.
+// input; in inference, the input. The second input is {batch} (int32), a random key for each sample in this epoch. The
+// mask (dropout_mask.h) depends on this key, the element's index in the sample and `number` only, so neither on the
+// rank nor on the batch. Each dropout in a network needs a different number.
 //
-// With whole_samples, all elements of a sample share their fate: stochastic depth (Huang et al., ECCV 2016), if the
-// input is a residual branch.
+// With whole_samples, a sample's elements are all kept or all dropped: stochastic depth (Huang et al., ECCV 2016), if
+// the input is a residual branch.
 struct Dropout {
   static constexpr auto kName = "dropout";
 

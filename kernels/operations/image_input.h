@@ -6,8 +6,8 @@
 
 namespace annulus {
 
-// Raw pixels {batch, height, width, channels} (uint8) -> {batch, channels, height, width} (float32),
-// (pixel / 255 - mean) / std for each channel. The first operation of a network.
+// Raw pixels {batch, height, width, channels} (uint8) -> {batch, channels, height, width} (float32), (pixel / 255 -
+// mean) / std for each channel. A network's first operation.
 struct ImageInput {
   static constexpr auto kName = "image input";
 

@@ -28,7 +28,7 @@ Shape target_loss_shape(const char* name, const Shapes& inputs) {
   return {2};
 }
 
-// The means over the global batch of the first two outputs.
+// The first two outputs' means over the global batch.
 std::vector<ParameterDeclaration> metrics() {
   return {{"metrics", {2}, Role::metric}};
 }

@@ -7,10 +7,10 @@
 
 namespace annulus {
 
-// Ioffe and Szegedy, "Batch normalization", ICML 2015. Trains with the statistics of the rank's own batch or, if
-// synchronized, of the global batch. With add, a second input of the output's shape is added to the normalized values;
-// with relu, the output is max(0, .) of the result. With frozen_statistics, training normalizes with the running
-// statistics, as inference does, and does not change them; it is never synchronized.
+// Ioffe and Szegedy, "Batch normalization", ICML 2015. Trains with the statistics of the rank's batch or, if
+// synchronized, of the global batch. With add, a second input with the output's shape is added to the normalized
+// values; with relu, the output is max(0, .) of the result. With frozen_statistics, training normalizes with the
+// running statistics, as inference does, and does not change them; it is never synchronized.
 struct BatchNorm {
   static constexpr auto kName = "batch norm";
 
@@ -26,8 +26,8 @@ struct BatchNorm {
   std::vector<ParameterDeclaration> parameters(const Shapes& inputs) const;
 };
 
-// Ba, Kiros, Hinton, "Layer normalization", 2016, over the dimensions from `axis` to the last one, with a scale and a
-// shift of their shape.
+// Ba, Kiros, Hinton, "Layer normalization", 2016, over the dimensions from `axis` to the last, with a scale and a shift
+// in their shape.
 struct LayerNorm {
   static constexpr auto kName = "layer norm";
 
@@ -40,7 +40,7 @@ struct LayerNorm {
 };
 
 // Wu and He, "Group normalization", ECCV 2018: {batch, channels, ...} is normalized over each group of neighbouring
-// channels of a sample. As many groups as channels: instance normalization (Ulyanov et al., 2016).
+// channels in a sample. With as many groups as channels: instance normalization (Ulyanov et al., 2016).
 struct GroupNorm {
   static constexpr auto kName = "group norm";
 
@@ -51,7 +51,7 @@ struct GroupNorm {
   std::vector<ParameterDeclaration> parameters(const Shapes& inputs) const;
 };
 
-// x / (bias + alpha / size * (sum of the squares of the `size` nearest channels))^beta over {batch, channels, height,
+// x / (bias + alpha / size * (sum of squares over the `size` nearest channels))^beta over {batch, channels, height,
 // width} (Krizhevsky et al., NIPS 2012, section 3.3, as ONNX and PyTorch scale it).
 struct LocalResponseNorm {
   static constexpr auto kName = "local response norm";

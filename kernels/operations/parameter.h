@@ -13,8 +13,8 @@ namespace annulus {
 enum class Role {
   weight,     // updated by the optimizer, with weight decay
   offset,     // updated by the optimizer, without weight decay: biases, batch norm's scale and shift
-  statistic,  // a running average of its slot's values: batch norm's mean and variance
-  metric,     // only measured: the loss and the accuracy of the step
+  statistic,  // a running average over the slot's values: batch norm's mean and variance
+  metric,     // only measured: the step's loss and accuracy
   frozen,     // not changed, whatever it was declared as
 };
 
@@ -22,7 +22,7 @@ inline bool trained(Role role) {
   return role == Role::weight || role == Role::offset;
 }
 
-// The weight of a new batch in a running statistic (momentum as PyTorch defines it; ONNX has 1 - momentum).
+// A new batch's weight in a running statistic (momentum as PyTorch defines it; ONNX has 1 - momentum).
 constexpr float kStatisticMomentum = 0.1f;
 
 struct ParameterDeclaration {

@@ -8,7 +8,7 @@
 namespace annulus {
 namespace {
 
-// Throws Error unless the first and the last window contain at least one pixel.
+// Throws Error unless the first and the last window contain pixels.
 void expect_pixels(std::string_view operation, std::size_t pixels, std::size_t kernel, std::size_t stride,
                    std::size_t before, std::size_t after) {
   const std::size_t last = (pixels + before + after - kernel) / stride * stride;

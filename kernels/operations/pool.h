@@ -7,11 +7,11 @@
 
 namespace annulus {
 
-// With relu, the maximum of a window and 0; a ReLU before the pool and one after it are equivalent. REQUIRES: no window
-// is padding alone or has more than kMostPixels pixels; output_shape() throws Error otherwise.
+// With relu, the maximum over a window and 0; a ReLU before the pool and a ReLU after it are equivalent. REQUIRES: no
+// window is only padding or has more than kMostPixels pixels; output_shape() throws Error otherwise.
 struct MaxPool {
   static constexpr auto kName = "max pool";
-  static constexpr std::size_t kMostPixels = 255;  // of a window
+  static constexpr std::size_t kMostPixels = 255;  // per window
 
   Extent kernel;
   Extent stride;
@@ -22,8 +22,8 @@ struct MaxPool {
 };
 
 // The mean over each window. Padding counts as zeros, or with count_padding = false not at all. The overhang is part of
-// the padding at the bottom and at the right, and never counts: the last windows of pools whose output size is rounded
-// up.
+// the padding at the bottom and at the right, and never counts: it belongs to the last windows of pools whose output
+// size is rounded up.
 struct AveragePool {
   static constexpr auto kName = "average pool";
 
@@ -36,7 +36,7 @@ struct AveragePool {
   Shape output_shape(const Shapes& inputs) const;
 };
 
-// Averages an image to an output of `size`, whatever the input's size. Row y of h output rows is the mean over the
+// Averages images to an output of `size`, whatever the input's size. Row y among h output rows is the mean over the
 // input's rows from floor(y H / h) to before ceil((y + 1) H / h). So windows overlap if h does not divide H, and repeat
 // if h is larger than H. The same applies to columns. {1} is the mean over each channel's pixels.
 struct AdaptiveAveragePool {

@@ -15,8 +15,8 @@ std::size_t windows(std::size_t input, std::size_t kernel, std::size_t stride, s
 }
 
 // LeCun, Bottou, Orr, Müller, "Efficient BackProp", 1998, section 4.6. A ReLU halves the variance, but He et al.'s
-// correction for that, sqrt(2 / fan-in), gives worse results for our small networks on Fashion-MNIST: 89.4 % instead
-// of 89.8 % after two epochs of `cnn`, 86.4 % instead of 87.9 % after three of `lenet` (means of 4 seeds).
+// correction for that, sqrt(2 / fan-in), gives worse results for our small networks on Fashion-MNIST: 89.4 % instead of
+// 89.8 % after two epochs with `cnn`, 86.4 % instead of 87.9 % after three with `lenet` (means over 4 seeds).
 float default_stddev(std::size_t fan_in) {
   return std::sqrt(1 / static_cast<float>(fan_in));
 }

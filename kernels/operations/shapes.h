@@ -8,7 +8,7 @@
 #include "kernels/base/tensor.h"
 #include "kernels/operations/parameter.h"
 
-// Shared helpers of the operations' shapes.
+// Helpers for the operations' shapes.
 namespace annulus {
 
 // Throw Error, naming the operation, if there is not this number of inputs, or an input is not {batch, channels,
@@ -21,11 +21,11 @@ void expect_dimensions(const Shape& shape, std::size_t least, std::string_view o
 Shape windows(const Shape& in, std::size_t channels, const Extent& kernel, const Extent& stride, const Border& padding,
               const Extent& dilation = 1);
 
-// Returns the product of a range of dimensions.
+// Returns the product over a range of dimensions.
 std::size_t elements(const Shape& shape, std::size_t begin, std::size_t end);
 
-// A layer's "weight", whose outermost dimension is not summed over, and the "bias" of its units if there is one. A
-// `stddev` of 0 is the one that keeps the variance from layer to layer.
+// A layer's "weight", whose outermost dimension is not summed over, and the units' "bias" if there is a bias. If
+// `stddev` is 0, the std keeps the variance from layer to layer.
 std::vector<ParameterDeclaration> weights_and_bias(const Shape& weights, float stddev, std::size_t units, bool bias);
 
 }  // namespace annulus

@@ -98,7 +98,8 @@ Shape Resize::output_shape(const Shapes& inputs) const {
   return {inputs[0][0], inputs[0][1], size.height, size.width};
 }
 
-// A parameter without dimensions is a value of one element in one dimension, because devices have no tensors without.
+// A parameter without dimensions becomes a single element in a single dimension, because devices have no tensors
+// without dimensions.
 Shape Learned::output_shape(const Shapes&) const {
   return shape.empty() ? Shape{1} : shape;
 }

@@ -19,8 +19,8 @@ struct Concat {
   Shape output_shape(const Shapes& inputs) const;
 };
 
-// The same elements, in row-major order, in another shape. One extent may be kInferred: it follows from the number of
-// elements. It is the one that depends on the batch.
+// The same elements, in row-major order, in another shape. One extent, which depends on the batch, may be kInferred: it
+// follows from the number of elements.
 struct Reshape {
   static constexpr auto kName = "reshape";
   static constexpr std::size_t kInferred = 0;
@@ -30,7 +30,7 @@ struct Reshape {
   Shape output_shape(const Shapes& inputs) const;
 };
 
-// Dimension i of the output is dimension order[i] of the input.
+// Output dimension i is input dimension order[i].
 struct Transpose {
   static constexpr auto kName = "transpose";
 
@@ -39,7 +39,7 @@ struct Transpose {
   Shape output_shape(const Shapes& inputs) const;
 };
 
-// Elements begin to before begin + size of a dimension.
+// Selects elements begin to before begin + size in a dimension.
 struct Slice {
   static constexpr auto kName = "slice";
 
@@ -48,7 +48,7 @@ struct Slice {
   Shape output_shape(const Shapes& inputs) const;
 };
 
-// Element i of a dimension of the output is element indices[i] of the input's.
+// Element i in an output dimension is element indices[i] in the input's.
 struct Gather {
   static constexpr auto kName = "gather";
 
@@ -58,18 +58,18 @@ struct Gather {
   Shape output_shape(const Shapes& inputs) const;
 };
 
-// Adds elements of one value before and after those of each dimension.
+// Adds elements with a constant value before and after each dimension's elements.
 struct Pad {
   static constexpr auto kName = "pad";
 
-  std::vector<std::size_t> before, after;  // of each dimension
+  std::vector<std::size_t> before, after;  // for each dimension
   float value = 0;
 
   Shape output_shape(const Shapes& inputs) const;
 };
 
-// Repeats the first input along its dimensions of size 1: the output has the shape `shape`, in which kBatch stands for
-// the first extent of the second input, whose values are not read.
+// Repeats the first input along dimensions of size 1: the output has the shape `shape`, in which kBatch stands for the
+// first extent of the second input, whose values are not read.
 struct Expand {
   static constexpr auto kName = "expand";
   static constexpr std::size_t kBatch = 0;
@@ -81,10 +81,10 @@ struct Expand {
 
 // Scales images {batch, channels, height, width} to `size`. Output pixel i samples the input's coordinate
 //   half_pixel:          (i + 1/2) / scale - 1/2
-//   pytorch_half_pixel:  likewise; 0 if the output has one pixel
+//   pytorch_half_pixel:  as half_pixel; 0 if the output has a single pixel
 //   align_corners:       i (input - 1) / (output - 1)
 //   asymmetric:          i / scale
-// linearly between its two neighbours, or from the one to which it is rounded. (ONNX, Resize.)
+// linearly between the two neighbours, or from the pixel to which it is rounded. (ONNX, Resize.)
 struct Resize {
   enum class Coordinates { half_pixel, pytorch_half_pixel, align_corners, asymmetric };
   enum class Rounding { round_prefer_floor, round_prefer_ceil, floor, ceil };
@@ -94,7 +94,8 @@ struct Resize {
   bool linear = false;
   Coordinates coordinates = Coordinates::half_pixel;
   Rounding rounding = Rounding::round_prefer_floor;
-  float row_scale = 0, column_scale = 0;  // 0: output / input, which is another scale if that was rounded to pixels
+  float row_scale = 0, column_scale = 0;  // 0: output / input, a different scale if the given scale was rounded to
+                                          // pixels
 
   Shape output_shape(const Shapes& inputs) const;
 };
@@ -105,14 +106,14 @@ struct Learned {
 
   Shape shape;
   Role role = Role::weight;
-  std::string parameter = "value";  // its name; empty: the layer's
-  float stddev = 0.02f;             // of the initial values
+  std::string parameter = "value";  // parameter name; empty: the layer's
+  float stddev = 0.02f;             // for the initial values
 
   Shape output_shape(const Shapes& inputs) const;
   std::vector<ParameterDeclaration> parameters(const Shapes& inputs) const;
 };
 
-// Values that are not trained: masks, tables of coordinates. It has no inputs.
+// Values that are not trained, such as masks or coordinate tables. There are no inputs.
 struct Constant {
   static constexpr auto kName = "constant";
 

@@ -57,7 +57,7 @@ Shape LanguageModelHead::output_shape(const Shapes& inputs) const {
   return {3};
 }
 
-// The metrics come first, as those of all losses: they are the means over the global batch of the first two outputs.
+// The metrics come first, as in all losses: the first two outputs' means over the global batch.
 std::vector<ParameterDeclaration> LanguageModelHead::parameters(const Shapes& inputs) const {
   return {{"metrics", {2}, Role::metric}, {"weight", {vocabulary, inputs[0].back()}, Role::weight, 0, stddev}};
 }

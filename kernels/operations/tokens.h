@@ -7,32 +7,32 @@
 
 #include "kernels/operations/parameter.h"
 
-// Operations of networks that read tokens. A window is {batch, length + 1}, int32: the network reads the first `length`
-// tokens of each sample, and predicts the last `length` ones. A token of -1 is missing: it is not predicted, and
+// Operations for networks that read tokens. A window is {batch, length + 1}, int32: the network reads each sample's
+// first `length` tokens, and predicts the last `length` tokens. A token of -1 is missing: it is not predicted, and
 // embedded as zeros.
 namespace annulus {
 
 // Returns the number of tokens that a network reads from each window {batch, length + 1}.
 std::size_t window_length(const Shape& window);
 
-// Sets `tokens` to those that a network reads from windows (`ahead` is 0), or predicts (1): {batch, length}. Tokens
-// that are missing or not in the vocabulary are -1.
+// Sets `tokens` to the tokens that a network reads from windows (`ahead` is 0), or predicts (1): {batch, length}.
+// Tokens that are missing or not in the vocabulary are -1.
 void take_tokens(std::span<const std::int32_t> windows, std::size_t length, std::size_t vocabulary, std::size_t ahead,
                  std::vector<std::int32_t>& tokens);
 
-// The rows of a table {vocabulary, width} that belong to a window's first tokens: {batch, length, width}.
+// Looks up the table rows {vocabulary, width} for a window's first tokens: {batch, length, width}.
 struct TokenEmbedding {
   static constexpr auto kName = "token embedding";
 
   std::size_t vocabulary, width;
-  float stddev = 0.02f;  // of the initial values
+  float stddev = 0.02f;  // for the initial values
 
   Shape output_shape(const Shapes& inputs) const;
   std::vector<ParameterDeclaration> parameters(const Shapes& inputs) const;
 };
 
 // Adds the first `length` rows of a table {positions, width} to {batch, length, width}. With a second input, {batch},
-// int32, `length` is 1, and the row is the one that the input names, in inference only.
+// int32, `length` is 1, and the second input names the row, in inference only.
 struct PositionEmbedding {
   static constexpr auto kName = "position embedding";
 
@@ -43,12 +43,12 @@ struct PositionEmbedding {
   std::vector<ParameterDeclaration> parameters(const Shapes& inputs) const;
 };
 
-// A linear layer without bias from {batch, length, width} to the vocabulary, and the softmax cross-entropy of its
-// logits against the last tokens of a window. They are computed for blocks of tokens, so that there is never more than
-// one block of logits. A sample's loss is the sum over its tokens / length. Output {3}, float32: the sum of the
-// samples' losses; the sum of the shares of their tokens, of `length`, that have the largest logit; and the number of
-// tokens that are not missing / length. In training, it is computed by backward, together with the gradients. The last
-// operation of a network.
+// A linear layer without bias from {batch, length, width} to the vocabulary, and the softmax cross-entropy between the
+// logits and a window's last tokens. They are computed for blocks of tokens, so that there is never more than a single
+// block of logits. A sample's loss is the sum over its tokens / length. Output {3}, float32: the samples' summed
+// losses; the summed shares of their tokens, among `length`, that have the largest logit; and the number of tokens that
+// are not missing / length. In training, backward computes the output together with the gradients. A network's last
+// operation.
 struct LanguageModelHead {
   static constexpr auto kName = "language-model head";
 
