@@ -13,7 +13,7 @@
 namespace annulus {
 namespace {
 
-// Creates a new file: removes what a killed writer left behind, and does not follow a link in its place.
+// Creates a new file: removes what a killed writer left behind, and does not follow a link in the file's place.
 int open_new(const std::filesystem::path& file) {
   if (::unlink(file.c_str()) != 0 && errno != ENOENT) return -1;
   return ::open(file.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
@@ -54,7 +54,7 @@ void AtomicFile::write(std::span<const std::byte> content) {
   write_at(0, {reinterpret_cast<const std::uint8_t*>(content.data()), content.size()});
 }
 
-// Not all file systems can preallocate space. On the others, only the reported free space can be checked.
+// Not all file systems can preallocate space. Elsewhere, only the reported free space can be checked.
 void AtomicFile::reserve(std::uint64_t bytes) {
   if (::fallocate(descriptor_.number(), 0, 0, static_cast<off_t>(bytes)) == 0) return;
   if (errno != EOPNOTSUPP) fail_to_write(file_);

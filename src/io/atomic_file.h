@@ -9,10 +9,10 @@
 
 namespace annulus {
 
-// A file that is created or replaced atomically: the content is written to "<file>.partial" in the same folder, flushed
-// to the disk and renamed, and the folder is flushed as well. At every instant, a power cut included, `file` has either
-// its old or the new content. REQUIRES: one writer at a time. The next writer removes what a killed one left behind; if
-// that is a symbolic link, the link and not its target. The destructor discards content that was not committed and
+// Creates or replaces a file atomically: the content is written to "<file>.partial" in the same folder, flushed to the
+// disk and renamed, and the folder is flushed as well. At every instant, even in a power cut, `file` has either the old
+// or the new content. REQUIRES: a single writer at a time. The next writer removes what a killed writer left behind; if
+// that is a symbolic link, the link and not the target. The destructor discards content that was not committed and
 // leaves `file` untouched. All functions throw Error (no such folder, no permission, a full disk).
 class AtomicFile {
  public:
@@ -24,8 +24,8 @@ class AtomicFile {
 
   const FileDescriptor& descriptor() const { return descriptor_; }
   void write_at(std::uint64_t position, std::span<const std::uint8_t> bytes);
-  void write(std::span<const std::byte> content);  // all of it
-  void reserve(std::uint64_t bytes);  // extends the file to this size; a later lack of space is an error now
+  void write(std::span<const std::byte> content);  // all bytes
+  void reserve(std::uint64_t bytes);  // extends the file to this size, so that a later lack of space is an error now
   void commit();
 
  private:

@@ -17,7 +17,7 @@ constexpr std::uint64_t kBlocksAtOnce = 16;  // 256 KiB
 constexpr std::uint64_t kBits = 64;
 constexpr std::uint64_t kMostRanges = std::uint64_t{1} << 20;
 
-// The last bytes of a file with checksums. Before it are the ranges, and before these the hashes.
+// The last bytes in a file with checksums. Before it are the ranges, and before the ranges the hashes.
 struct Footer {
   std::uint64_t bytes, block_bytes, ranges;
   std::uint64_t hash;  // of the ranges and the numbers above
@@ -117,7 +117,7 @@ void BlockChecksums::check_blocks(const FileDescriptor& descriptor, const ByteRa
 void BlockChecksums::check_structure(const FileDescriptor& descriptor) const try {
   std::uint64_t begin = 0;
   for (const ByteRange& range : elements_) {
-    // Its first and last block may have other bytes as well.
+    // The range's first and last block may have other bytes as well.
     const std::uint64_t end = blocks_of(range.begin) * kBlock;
     if (begin < end) check(descriptor, {begin, end});
     begin = std::max(begin, range.end / kBlock * kBlock);

@@ -12,8 +12,8 @@
 
 namespace annulus {
 
-// Checksums of a data file, stored behind its end as HDF5 knows it (src/data/FORMAT.md): an XXH3 hash of each block of
-// kBlockBytes of the file. HDF5 ignores them, and removes them when it changes the file.
+// Checksums for a data file, stored behind the end of file that HDF5 knows (src/data/FORMAT.md): an XXH3 hash for each
+// block of kBlockBytes in the file. HDF5 ignores them, and removes them when it changes the file.
 
 struct ByteRange {
   std::uint64_t begin = 0, end = 0;
@@ -29,9 +29,9 @@ class BlockChecksums {
   static std::optional<BlockChecksums> find(const FileDescriptor& descriptor, const std::filesystem::path& file);
 
   // Throws Error naming the bytes, but not the file, if a block with some of these bytes differs from its checksum.
-  // Each block is read and hashed once. Thread-safe. REQUIRES: both descriptors are of the same file.
+  // Reads and hashes each block once. Thread-safe. REQUIRES: both descriptors are open on the same file.
   void check(const FileDescriptor& descriptor, const ByteRange& bytes) const;
-  // Checks all blocks but those within large arrays. Throws Error naming the file as well.
+  // Checks all blocks except those within large arrays. Throws Error naming the file as well.
   void check_structure(const FileDescriptor& descriptor) const;
 
  private:
@@ -40,16 +40,17 @@ class BlockChecksums {
   void check_blocks(const FileDescriptor& descriptor, const ByteRange& blocks) const;
 
   std::filesystem::path file_;
-  std::uint64_t bytes_;                                    // of the file without the checksums
+  std::uint64_t bytes_;                                    // file size without the checksums
   std::vector<ByteRange> elements_;                        // ascending
   std::unique_ptr<std::atomic<std::uint64_t>[]> checked_;  // a bit for each block
 };
 
-// Adds checksums to a file: the hashes of all its blocks, in any order and from any process, then the end.
-// `bytes`: of the file without them.
+// Adds checksums to a file: all block hashes, in any order and from any process, then the end. `bytes`: file size
+// without checksums.
 std::uint64_t blocks_of(std::uint64_t bytes);
 void write_checksums(const std::filesystem::path& file, std::uint64_t bytes, const ByteRange& blocks);
-// `elements`: large arrays, whose blocks are checked when they are read; others are checked when the file is opened.
+// `elements`: large arrays, whose blocks are checked when they are read; all other blocks are checked when the file is
+// opened.
 void end_checksums(const std::filesystem::path& file, std::uint64_t bytes, std::vector<ByteRange> elements);
 
 }  // namespace annulus

@@ -25,7 +25,7 @@ bool is_pickle(std::string_view begin) {
   return begin.size() > 1 && begin[0] == '\x80' && begin[1] >= 2 && begin[1] <= 5;
 }
 
-// The length of the header, below 2^32, and the header.
+// The file begins with the header's length, below 2^32, and the header.
 bool is_safetensors(std::string_view begin) {
   return begin.size() > 8 && begin.substr(4, 4) == "\0\0\0\0"sv && begin[8] == '{';
 }

@@ -22,7 +22,7 @@ enum class ContentKind {
   json
 };
 
-// Recognizes a file by its beginning().
+// Recognizes a file by the bytes that beginning() returns.
 ContentKind content_kind(std::string_view begin);
 
 // Returns the first 512 bytes, or all if there are fewer. Throws Error if the file cannot be read.

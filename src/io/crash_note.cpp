@@ -16,7 +16,7 @@ constexpr std::array<int, 3> kSignals{SIGSEGV, SIGFPE, SIGABRT};
 thread_local const char* noted_place = nullptr;
 std::array<struct sigaction, kSignals.size()> earlier;
 
-// Writes all parts at once, so that lines of several ranks are not mixed. The system does not change them.
+// Writes all parts together, so that several ranks' lines are not mixed. The system does not change the parts.
 void print(std::array<const char*, 3> parts) {
   std::array<iovec, parts.size()> pieces;
   for (std::size_t i = 0; i < parts.size(); ++i) pieces[i] = {const_cast<char*>(parts[i]), std::strlen(parts[i])};

@@ -4,8 +4,9 @@
 
 namespace annulus {
 
-// Explains a crash of this thread while it is alive, for calls of a library that crashes on damaged files: the first
-// line on stderr is "annulus: <place>: ...", and the signal then ends the process as before. `place` must outlive it.
+// Explains a crash on this thread while the note lives, for calls to a library that crashes on damaged files: the first
+// line on stderr is "annulus: <place>: ...", and the signal then ends the process as before. `place` must outlive the
+// note.
 class CrashNote {
  public:
   explicit CrashNote(const std::string& place);

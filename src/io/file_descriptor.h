@@ -6,7 +6,7 @@
 
 namespace annulus {
 
-// Owns a file descriptor of the operating system.
+// Owns an operating-system file descriptor.
 class FileDescriptor {
  public:
   explicit FileDescriptor(int number) : number_(number) {}

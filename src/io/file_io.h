@@ -12,7 +12,7 @@ namespace annulus {
 
 // File operations with the operating system's error messages. All throw Error, naming the file.
 
-// Opens regular files only, because a named pipe or a device may block its reader forever.
+// Opens regular files only, because a named pipe or a device may block the reader forever.
 FileDescriptor open_to_read(const std::filesystem::path& file);
 FileDescriptor open_to_write(const std::filesystem::path& file);  // REQUIRES: it exists
 
@@ -29,7 +29,7 @@ void read_file(const std::filesystem::path& file, std::size_t most, std::vector<
 void write_at(const FileDescriptor& descriptor, const std::filesystem::path& file, std::uint64_t position,
               std::span<const std::uint8_t> bytes);
 
-// Raises this process's limit of open files to the system's maximum: a data set may have a thousand shards.
+// Raises this process's open-file limit to the system's maximum: a data set may have a thousand shards.
 void allow_many_open_files();
 
 // Flushes the file to the disk.

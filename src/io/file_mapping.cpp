@@ -20,9 +20,9 @@ namespace {
 // access then hits the processor's TLB. With less memory, the data read around each sample would evict other samples.
 constexpr std::size_t kRoomy = 4;
 
-constexpr std::size_t kLookedAt = std::size_t{1} << 20;  // bytes at the end that are searched for a nonzero one
+constexpr std::size_t kLookedAt = std::size_t{1} << 20;  // bytes at the end that are searched for a nonzero byte
 
-// Returns whether the mapping always shows the current file, and truncation removes its end first. On other file
+// Returns whether the mapping always shows the current file, and truncation removes the file's end first. On other file
 // systems pages stay unchanged when another machine truncates the file, and XFS first zeroes the bytes after the
 // remaining part.
 bool on_this_machine(const FileDescriptor& file) {
@@ -32,7 +32,7 @@ bool on_this_machine(const FileDescriptor& file) {
   return ::fstatfs(file.number(), &found) == 0 && std::ranges::find(kLocal, found.f_type) != kLocal.end();
 }
 
-thread_local sigjmp_buf* way_out = nullptr;  // of this thread's read_mapped(), during the call
+thread_local sigjmp_buf* way_out = nullptr;  // for this thread's read_mapped(), during the call
 struct sigaction action_before {};
 
 void on_bus_error(int signal) {
@@ -42,8 +42,8 @@ void on_bus_error(int signal) {
   ::raise(signal);
 }
 
-// SA_NODEFER: the signal is not blocked while it is handled, so there is no mask to restore on the way out, which would
-// take a system call each time.
+// SA_NODEFER: the signal is not blocked while it is handled, so there is no mask to restore on the way out, at the cost
+// of a system call each time.
 void handle_bus_errors() {
   [[maybe_unused]] static const bool once = [] {
     struct sigaction action {};
@@ -78,8 +78,8 @@ void FileMapping::Unmap::operator()(std::uint8_t* pages) const {
   ::munmap(pages, length);
 }
 
-// A signal handler starts with the processor's default floating-point mode. Unlike a return, jumping out of it does not
-// restore this thread's mode (kernels/base/subnormals.h), so this function does.
+// A signal handler starts with the processor's default floating-point mode. Unlike a return, jumping out of the handler
+// does not restore this thread's mode (kernels/base/subnormals.h), so this function does.
 bool read_mapped(const std::function<void()>& read) {
   const unsigned floating_point_mode = _mm_getcsr();
   sigjmp_buf here;

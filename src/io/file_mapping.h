@@ -11,12 +11,12 @@
 
 namespace annulus {
 
-// A memory mapping of part of a file: read on first access, shared by all processes that map it, and reclaimed by the
-// operating system if memory is short. Reading it costs as much as copying memory; pread(2) adds a system call, which
+// Maps part of a file into memory: read on first access, shared by all processes that map it, and reclaimed by the
+// operating system if memory is short. Reading costs as much as copying memory; pread(2) adds a system call, which
 // takes most of the time for a small image.
 //
-// If the file is truncated or its disk fails, these bytes are gone, and accessing them raises SIGBUS: read them inside
-// read_mapped(). The rest of the last page of a truncated file reads as zeros, see surely_whole().
+// If the file is truncated or the disk fails, these bytes are gone, and accessing them raises SIGBUS: read them inside
+// read_mapped(). The rest of a truncated file's last page reads as zeros, see surely_whole().
 class FileMapping {
  public:
   FileMapping() = default;  // empty
@@ -27,8 +27,8 @@ class FileMapping {
   std::span<const std::uint8_t> bytes() const { return bytes_; }
 
   // Returns true if the file certainly had all bytes at the time of all reads so far. Makes no system call, which would
-  // cost as much as copying some small images. If it returns false, the caller must make one (for example on file
-  // systems that others can write to). To be called inside read_mapped() as well.
+  // cost as much as copying some small images. If it returns false, the caller must make a system call (for example on
+  // file systems that others can write to). Call inside read_mapped() as well.
   bool surely_whole() const {
     std::atomic_thread_fence(std::memory_order_acquire);  // orders the reads before this check
     return last_ != nullptr && *last_ == last_value_;

@@ -76,7 +76,7 @@ bool try_lock(const FileDescriptor& descriptor, short type) {
   return ::fcntl(descriptor.number(), F_OFD_SETLK, &whole) == 0 || (errno != EAGAIN && errno != EACCES);
 }
 
-// Another process may remove the folder between opening its mark and locking it.
+// Another process may remove the folder between opening the mark and locking it.
 bool is_removed(const FileDescriptor& descriptor) {
   struct stat status {};
   return ::fstat(descriptor.number(), &status) == 0 && status.st_nlink == 0;
@@ -159,7 +159,7 @@ void FolderClaim::remove() const {
   clear();  // the mark goes last: another process that looks meanwhile never sees files without it
   std::error_code error;
   fs::remove_all(folder_, error);
-  // Another process may have put its mark there meanwhile: the folder is its own then.
+  // Another process may have put a mark there meanwhile, and then owns the folder.
   if (error && error != std::errc::directory_not_empty)
     fail("{}: cannot remove this folder: {}", folder_.string(), error.message());
 }

@@ -7,7 +7,7 @@
 
 namespace annulus {
 
-// A folder that belongs to this program, and to one process at a time: that of a run, or of an unfinished import. It
+// A folder that belongs to this program, and to a single process at a time, for a run or an unfinished import. It
 // contains a file annulus.lock, which marks the folder as ours and stays there. While this object lives, the file is
 // locked; the kernel releases the lock when the process ends in any way. On a network file system the lock works
 // between hosts only if the mount passes locks to the server (NFS without nolock or local_lock); on file systems
@@ -18,11 +18,11 @@ class FolderClaim {
   // holds it, naming that process. `advice`: how the user can proceed, for the messages.
   FolderClaim(const std::filesystem::path& folder, bool adopt, const std::string& advice);
 
-  // Lets the other processes of a job join: the claim lasts until all of them have ended. Throws Error.
+  // Lets the job's other processes join: the claim lasts until all have ended. Throws Error.
   void share() const;
   static FolderClaim join(const std::filesystem::path& folder);  // after another process has called share()
 
-  void sign() const;  // names this process in the errors of others: it writes to the folder
+  void sign() const;  // names this process in other processes' errors: it writes to the folder
 
   bool is_new() const { return is_new_; }  // the folder did not exist
   void clear() const;                      // removes everything but the mark

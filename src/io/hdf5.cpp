@@ -18,16 +18,17 @@ using Type = Handle<H5Tclose>;
 using Space = Handle<H5Sclose>;
 using Attribute = Handle<H5Aclose>;
 
-// At its exit a program would close files again that could not be written, and HDF5 crashes then. They have owners.
+// At exit a program would close files again that could not be written, and HDF5 crashes then. The files have owners.
 [[maybe_unused]] const herr_t kNothingAtExit = H5dont_atexit();
 
-// Keeps HDF5 from printing every error to stderr. Each thread has its own error stack, and so its own switch.
+// Keeps HDF5 from printing every error to stderr. Each thread has a separate error stack, and so a separate switch.
 void silence_this_thread() {
   thread_local const herr_t silenced = H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);
   static_cast<void>(silenced);
 }
 
-// The innermost entry of the error stack. If the operating system refused, its reason without HDF5's wrapping.
+// Returns the innermost entry on the error stack. If the operating system refused, the system's reason without HDF5's
+// wrapping.
 std::string reason() {
   std::string text = "HDF5 gives no reason";
   const auto take_first = [](unsigned index, const H5E_error2_t* entry, void* result) -> herr_t {
@@ -44,7 +45,7 @@ std::string reason() {
   return text;
 }
 
-// Calls HDF5: check(place, "open", H5Oopen, id, ...). Negative results are failures throughout its interface.
+// Calls HDF5: check(place, "open", H5Oopen, id, ...). Negative results are failures throughout the HDF5 interface.
 template <class... Parameters, class Result, class... Arguments>
 Result check(const std::string& place, const char* action, Result (*function)(Parameters...), Arguments... arguments) {
   silence_this_thread();
@@ -142,7 +143,7 @@ std::vector<std::string> read_fixed_strings(const Reading& from) {
   return values;
 }
 
-// h5py makes strings of variable length from str and of fixed length from numpy's bytes.
+// h5py makes strings with variable length from str and with fixed length from numpy's bytes.
 std::vector<std::string> read_strings(const Reading& from) {
   require_class(from.place, from.type.id(), H5T_STRING);
   if (from.count == 0) return {};
@@ -549,7 +550,7 @@ namespace {
 
 hid_t open(const std::string& path, unsigned mode) {
   const FileDescriptor file = open_to_read(path);  // HDF5 would block forever on a named pipe
-  // Before HDF5 reads it, which crashes on some damage.
+  // Checks before HDF5 reads the structure, because HDF5 crashes on some damage.
   if (const auto checksums = BlockChecksums::find(file, path)) checksums->check_structure(file);
   silence_this_thread();
   const CrashNote note(path);
@@ -564,7 +565,7 @@ hid_t create(const std::string& path) {
   const Properties access(check(path, "create", H5Pcreate, H5P_FILE_ACCESS));
   check(path, "create", H5Pset_fapl_core, access.id(), kGrowth, false);
   // With creation order tracked, attributes may exceed 64 KiB: many class names. (The formats from 1.8 on allow it as
-  // well, but 1.10 produces a memory image of them with a wrong checksum.)
+  // well, but 1.10 then produces a memory image with a wrong checksum.)
   const Properties creation(check(path, "create", H5Pcreate, H5P_FILE_CREATE));
   keep_no_times(creation);
   check(path, "create", H5Pset_attr_creation_order, creation.id(), H5P_CRT_ORDER_TRACKED);

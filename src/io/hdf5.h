@@ -19,7 +19,7 @@
 // HDF5's innermost cause. Any thread may use any object if thread_safe(): Debian's HDF5 has an internal lock.
 namespace annulus::hdf5 {
 
-std::string version();  // of the library in use
+std::string version();  // the library's
 bool thread_safe();
 
 // Owns an HDF5 identifier.
@@ -79,10 +79,10 @@ class Dataset : public Object {
   template <class T>
   bool holds() const;  // exactly T, so that reading converts nothing
 
-  bool holds_integers() const;  // of any size
+  bool holds_integers() const;  // with any size
 
-  // The format of integers in the file; none if the elements are not integers of 1, 2, 4 or 8 bytes, or have another
-  // byte order than this machine's. Throws Error if they have more than 8 bytes.
+  // The integers' format in the file; none if the elements are not integers with 1, 2, 4 or 8 bytes, or differ from
+  // this machine's byte order. Throws Error if they have more than 8 bytes.
   struct IntegerForm {
     std::size_t bytes;
     bool has_sign;
@@ -94,34 +94,34 @@ class Dataset : public Object {
   template <class T>
   std::vector<T> read() const;
 
-  // Reads `count` elements of the outermost dimension, starting at `first`; converts like read().
+  // Reads `count` elements in the outermost dimension, starting at `first`; converts like read().
   template <class T>
   void read_rows(std::size_t first, std::size_t count, std::span<T> values) const;
 
-  // Throws Error unless the file contains every element of the shape. Detects datasets that were never written, sizes
+  // Throws Error unless the file contains every element in the shape. Detects datasets that were never written, sizes
   // beyond the file's or the address space, and elements in other files (virtual datasets, external storage).
   void require_stored() const;
 
-  // The name of the file that contains the dataset. Behind an external link it is not the file that was opened.
+  // Returns the name of the file that contains the dataset, which differs from the opened file behind an external link.
   std::string file() const;
 
-  // The offset of the elements in file(), row-major; none if they are chunked or compressed.
+  // Returns the elements' offset in file(), row-major; none if they are chunked or compressed.
   std::optional<std::uint64_t> offset() const;
 
-  // The parts of the file with its elements: one, or its chunks.
+  // Returns the file's parts that hold the elements: a single part, or the chunks.
   std::vector<ByteRange> ranges() const;
 
-  // The offsets of its chunks. REQUIRES: each has `rows` elements of the outermost dimension and all of the others.
+  // Returns the chunks' offsets. REQUIRES: each has `rows` elements in the outermost dimension and all in the others.
   std::vector<std::uint64_t> chunks(std::size_t rows) const;
 
-  // Computes the checksums of all chunks from their bytes. `go_on` is called after each one with its size and may
+  // Computes all chunks' checksums from their bytes. `go_on` is called after each chunk with the chunk's size and may
   // return false to stop. REQUIRES: bytes, in chunks as for chunks().
   void renew_checksums(const std::function<bool(std::size_t bytes)>& go_on);
 
  private:
   Shape chunk_shape() const;
 
-  // A selection of `count` elements of the outermost dimension.
+  // Selects `count` elements in the outermost dimension.
   struct Rows {
     Handle<H5Sclose> in_file, in_memory;
   };
@@ -137,7 +137,7 @@ class Group : public Object {
   using Object::Object;
 
   bool has(const std::string& name) const;
-  std::vector<std::string> names() const;  // in the order of creation if the file records it, else by name
+  std::vector<std::string> names() const;  // in creation order if the file records it, else by name
   Group group(const std::string& name) const;
   Dataset dataset(const std::string& name) const;
 
@@ -145,13 +145,13 @@ class Group : public Object {
   template <class T>
   void write(const std::string& name, const Shape& shape, std::span<const T> values);
 
-  // Creates a contiguous dataset whose elements are written by others. Returns their offset in the file, row-major.
+  // Creates a contiguous dataset whose elements are written elsewhere. Returns their offset in the file, row-major.
   template <class T>
   std::uint64_t reserve(const std::string& name, const Shape& shape);
 
-  // Creates one in chunks of `rows` elements of the outermost dimension, with a checksum each, which is wrong until
-  // Dataset::renew_checksums(). Returns the offset of each chunk. HDF5 writes zeros everywhere, which remain after the
-  // elements of the last chunk. It searches all chunks for each one, so there should be no more than kMostChunks.
+  // Creates a dataset in chunks of `rows` elements in the outermost dimension, each with a checksum, which is wrong
+  // until Dataset::renew_checksums(). Returns each chunk's offset. HDF5 writes zeros everywhere, which remain after the
+  // last chunk's elements. It searches all chunks for each chunk, so there should be no more than kMostChunks.
   template <class T>
   std::vector<std::uint64_t> reserve_chunks(const std::string& name, const Shape& shape, std::size_t rows);
   static constexpr std::size_t kMostChunks = 10000;
@@ -187,9 +187,9 @@ class NewFile {
   Handle<H5Fclose> handle_;
 };
 
-// A file from NewFile on the disk, to which datasets are added. Here HDF5 does touch the disk, so its space must be
-// allocated beforehand, as bytes after the end of the file's own: enough for the elements, space_for() the datasets and
-// the groups, and kSpacePerChunk for each chunk.
+// A file from NewFile on the disk, to which datasets are added. Here HDF5 does touch the disk, so space must be
+// allocated beforehand, as bytes after the file's own end: enough for the elements, space_for() the datasets and the
+// groups, and kSpacePerChunk for each chunk.
 class FileToExtend {
  public:
   static constexpr std::size_t kSpacePerChunk = 256;

@@ -10,9 +10,9 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int kParseError = 101;  // the library's number of it
+constexpr int kParseError = 101;  // the library's number for it
 
-// Counts open brackets outside strings, also of text that is not JSON.
+// Counts open brackets outside strings, also in text that is not JSON.
 void expect_shallow(std::string_view text) {
   std::size_t depth = 0;
   bool in_string = false;

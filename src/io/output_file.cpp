@@ -39,7 +39,7 @@ std::string begin_of(const fs::path& file, std::size_t bytes) {
   return text;
 }
 
-// The message's second field, after the format's version: producer_name, and its length.
+// Looks at the message's second field, after the format's version: producer_name, with the length.
 bool is_onnx(const fs::path& file) {
   constexpr std::string_view producer =
       "\x12\x07"
@@ -59,7 +59,7 @@ bool are_predictions(const fs::path& file) {
   return line.is_object() && line.contains("image") && (line.contains("top") || line.contains("error"));
 }
 
-// Its lines have a name, a tab and a reason.
+// Looks for lines with a name, a tab and a reason.
 bool lists_skipped(const fs::path& file) {
   std::ifstream stream(file, std::ios::binary);
   std::string line;

@@ -19,7 +19,7 @@ std::size_t character(std::string_view text) {
   if (bytes == 0) return 0;
   const auto second = static_cast<unsigned char>(text[1]);
   const bool is_control = first == 0xc2 && second < 0xa0;  // U+0080 to U+009f, which terminals interpret
-  // Marks that change the direction of the text or hide it: U+200b to U+200f, U+2028 to U+202e, U+2066 to U+2069.
+  // Marks that change the text's direction or hide it: U+200b to U+200f, U+2028 to U+202e, U+2066 to U+2069.
   const auto third = static_cast<unsigned char>(bytes > 2 ? text[2] : 0);
   const bool is_mark =
       first == 0xe2 && ((second == 0x80 && ((third >= 0x8b && third <= 0x8f) || (third >= 0xa8 && third <= 0xae))) ||

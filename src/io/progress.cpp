@@ -13,7 +13,7 @@ constexpr double kSecondsPerFrame = 0.1;
 constexpr double kSecondsPerLine = 10;
 constexpr std::size_t kBarWidth = 20;
 constexpr const char* kClearLine = "\r\x1b[2K";
-// A line that is longer than the terminal is cut off instead of continued on a second line, which would remain.
+// A line longer than the terminal is cut off instead of continued on a second line, which would remain.
 constexpr const char *kCutLines = "\x1b[?7l", *kWrapLines = "\x1b[?7h";
 
 std::string duration(double seconds) {
@@ -90,7 +90,7 @@ void Progress::begin_epoch(std::size_t epoch, std::size_t samples, const SampleU
 
 void Progress::update(std::size_t samples, double loss) {
   const double done = static_cast<double>(samples) / static_cast<double>(samples_);
-  if (samples_before_ == 0) {  // a resumed epoch does not begin at its first sample
+  if (samples_before_ == 0) {  // a resumed epoch does not begin at the first sample
     samples_before_ = samples;
     meter_.begin(done);
   }

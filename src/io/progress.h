@@ -38,7 +38,7 @@ class Meter {
   bool has_bar_ = false;
 };
 
-// Displays the progress of an epoch.
+// Displays an epoch's progress.
 class Progress {
  public:
   Progress(bool shown, std::size_t epochs) : meter_(shown, Meter::Style::log), epochs_(epochs) {}

@@ -6,7 +6,7 @@
 
 namespace annulus {
 
-// What speeds count: "images", or the "tokens" of windows, and their number in a sample.
+// What speeds count: "images", or the windows' "tokens", and their number in a sample.
 struct SampleUnit {
   SampleUnit() = default;
   explicit SampleUnit(std::size_t window_length)  // 0: images

@@ -5,7 +5,7 @@
 namespace annulus {
 namespace {
 
-// Text of at most `most` bytes stays, of longer text the first two thirds and the end. Characters are kept whole.
+// Keeps text of at most `most` bytes; from longer text keeps the first two thirds and the end. Characters stay whole.
 std::string with_gap(std::string_view text, std::size_t most) {
   if (text.size() <= most) return std::string(text);
   const auto within_character = [&](std::size_t at) { return (static_cast<unsigned char>(text[at]) & 0xc0) == 0x80; };

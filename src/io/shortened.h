@@ -5,8 +5,8 @@
 
 namespace annulus {
 
-// Shortens the lines of a message that has names from files, which may be megabytes: words to some 300 bytes, lines to
-// some 1,000. Their beginnings and ends are kept.
+// Shortens lines in a message that has names from files, which may be megabytes: words to some 300 bytes, lines to some
+// 1,000. Beginnings and ends are kept.
 std::string shortened(std::string_view text);
 
 }  // namespace annulus

@@ -18,7 +18,7 @@ namespace {
 
 int first_error = 0;  // written under stdout's lock
 
-// A pipe may be set not to block by the process at its other end.
+// The process at a pipe's other end may have set it not to block.
 bool may_write_again() {
   if (errno == EINTR) return true;
   if (errno != EAGAIN) return false;

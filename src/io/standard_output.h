@@ -7,11 +7,11 @@ namespace annulus {
 // so that a long run goes on: status_after_output() reports the first error.
 void prepare_standard_streams();
 
-// Lets this process go on if the reader of stdout ends (train | head), instead of ending it with SIGPIPE.
+// Lets this process continue if the reader of stdout ends (train | head), instead of ending it with SIGPIPE.
 void outlive_reader();
 
-// Flushes stdout. If it could not be written, reports the reason on stderr, and returns a failure unless `status` is
-// one already, or the reader ended.
+// Flushes stdout. If it could not be written, reports the reason on stderr, and returns a failure unless `status` is a
+// failure already, or the reader ended.
 int status_after_output(int status);
 
 }  // namespace annulus

@@ -7,7 +7,7 @@
 namespace annulus {
 
 // Returns whether stdout or stderr is shown on a terminal that can redraw a line. Under mpirun every rank has a
-// pseudo-terminal and a pipe for its output, whatever mpirun's own output is, so there mpirun's is checked.
+// pseudo-terminal and a pipe for output, whatever mpirun's output is, so there mpirun's output is checked.
 bool is_terminal(std::FILE* stream);
 
 enum class Emphasis { error, warning, headline };
@@ -18,7 +18,8 @@ std::string emphasized(std::FILE* stream, Emphasis emphasis, const std::string& 
 
 std::string warning_mark();  // "warning: ", emphasized on stdout
 
-// Writes to stderr in one piece. Bypasses the streams and their locks, so it can be called whatever other threads do.
+// Writes to stderr in a single piece. Bypasses the streams and their locks, so it can be called whatever other threads
+// do.
 void write_to_stderr(std::string_view text);
 
 }  // namespace annulus

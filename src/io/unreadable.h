@@ -4,7 +4,7 @@
 
 namespace annulus {
 
-// The operating system refuses to open or read a file (permissions, too many open files, a failing disk): its content
+// The operating system refuses to open or read a file (permissions, too many open files, a failing disk): the content
 // may be intact.
 class Unreadable : public Error {
  public:
