@@ -7,7 +7,7 @@
 
 namespace annulus {
 
-// The current activity of the main thread, for a watchdog (watchdog.h); the all-reduce has its own
+// The main thread's current activity, for a watchdog (watchdog.h); the all-reduce reports separately
 // (collectives/world/all_reduce_progress.h). Written by the main thread and read by another. If the rank is stuck, all
 // fields are from the same moment.
 class Activity {

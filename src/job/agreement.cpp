@@ -32,7 +32,7 @@ std::string name_ranks(std::vector<std::size_t> ranks) {
   return fmt::format("ranks {} and {}", fmt::join(ranks, ", "), last);
 }
 
-// Each value that differs from rank 0's, in order of appearance, and the ranks that have it.
+// Returns each value that differs from rank 0's, in order of appearance, and the ranks that have it.
 using Dissent = std::pair<std::string, std::vector<std::size_t>>;
 std::vector<Dissent> dissents(const std::vector<std::string>& values) {
   std::vector<Dissent> found;
@@ -66,7 +66,7 @@ void Agreement::check() const {
   std::uint64_t all = 0;
   for (const Field& field : fields_) all = hash(field.value, hash(field.name, all));
   if (same(world_.gather(all))) return;
-  // Ranks of another version may have other fields, but the version is the first one.
+  // Ranks with another version may have other fields, but the version comes first.
   for (const Field& field : fields_)
     if (!same(world_.gather(hash(field.value, hash(field.name, 0))))) report(field);
   fail("the ranks are inconsistent, but not in any field that this one compares");

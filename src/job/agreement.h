@@ -10,20 +10,20 @@
 
 namespace annulus {
 
-// Values that must be the same on all ranks, compared once at the start. The ranks never negotiate later: if one of
-// them computed something else, all-reduces would hang or, worse, give wrong results.
+// Values that must be the same on all ranks, compared once at the start. The ranks never negotiate later: if a rank
+// computed something else, all-reduces would hang or, worse, give wrong results.
 class Agreement {
  public:
   explicit Agreement(const World& world) : world_(world) {}
 
-  // REQUIRES: every rank of this version of the program adds the same fields in the same order.
+  // REQUIRES: every rank with this program version adds the same fields in the same order.
   template <class T>
   void add(std::string field, const T& value) {
     fields_.push_back({std::move(field), fmt::format("{}", value)});
   }
 
-  // Throws Error on every rank if any differs from rank 0, naming the first differing field, the ranks, and their
-  // values if these are short. Collective: one exchange of eight bytes if all agree.
+  // Throws Error on every rank if any rank differs from rank 0, naming the first differing field, the ranks, and their
+  // values if these are short. Collective: an exchange of eight bytes if all agree.
   void check() const;
 
  private:

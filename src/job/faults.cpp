@@ -21,7 +21,7 @@ struct Named {
 constexpr std::array kKinds = {Named{"kill", Fault::Kind::kill}, Named{"delay", Fault::Kind::delay},
                                Named{"hang", Fault::Kind::hang}, Named{"flip", Fault::Kind::flip}};
 
-constexpr std::uint32_t kFlipped = 1 << 20;  // a bit of the mantissa that survives rounding
+constexpr std::uint32_t kFlipped = 1 << 20;  // a mantissa bit that survives rounding
 
 template <class T>
 T parse(std::string_view text) {

@@ -16,24 +16,24 @@ struct Fault {
     kill,   // the process dies silently
     delay,  // the rank is slow
     hang,   // the rank stops making progress
-    flip    // one bit of a weight flips
+    flip    // a bit in a weight flips
   };
   Kind kind;
   int rank;
   std::optional<std::uint64_t> step;  // the fault happens before this step; none: before every step
-  double seconds = 0;                 // duration of a delay
-  std::string at{};  // for kill: instead, the stage of the checkpoint after the step: written, renamed or
-                     // linked (src/checkpoint/checkpoint_folder.h)
+  double seconds = 0;                 // a delay's duration
+  std::string at{};  // for kill: instead, the checkpoint's stage after the step: written, renamed or linked
+                     // (src/checkpoint/checkpoint_folder.h)
 };
 
 // Parses "kill:rank=1,step=30", "delay:rank=1,seconds=0.01" (every step), "delay:rank=1,step=5,seconds=2",
 // "hang:rank=1,step=5", "flip:rank=1,step=7", "kill:rank=0,step=8,at=renamed". Throws Error naming the mistake.
 Fault parse_fault(const std::string& text);
 
-// Injects the members of `faults` for this rank and step.
+// Injects the faults for this rank and step.
 void inject(const std::vector<Fault>& faults, int rank, std::uint64_t step, Model& model);
 
-// Injects those within the writing of a checkpoint.
+// Injects the faults that strike while a checkpoint is written.
 void inject_at(const std::vector<Fault>& faults, int rank, std::uint64_t step, std::string_view at);
 
 }  // namespace annulus

@@ -14,15 +14,16 @@ namespace {
 
 struct Launcher {
   const char* name;
-  std::vector<const char*> ranks;  // variables; the first one that is set is the process's rank
-  std::vector<const char*> sizes;  // likewise, the number of processes
+  std::vector<const char*> ranks;  // variables for the rank; the first that is set counts
+  std::vector<const char*> sizes;  // variables for the number of processes; the first that is set counts
   bool needs_rank = true;          // the size alone may describe something else
-  bool (*present)() = nullptr;     // whether the variables are no leftovers of an earlier job; null: not known
+  bool (*present)() = nullptr;     // whether the variables belong to a running job, not to an earlier one; null: not
+                                   // known
   const char* advice = "mpirun";   // this MPI's own launchers
 };
 
-// A launcher's variables say more about a process than those of the launcher that started that launcher, so PMI's,
-// which several launchers set, come after theirs.
+// An inner launcher's variables say more about a process than the outer launcher's. So PMI's variables, which several
+// launchers set, come after the launchers' variables.
 const std::vector<Launcher>& launchers() {
   static const std::vector<Launcher> kLaunchers{
       {"srun", {"SLURM_PROCID"}, {"SLURM_STEP_NUM_TASKS"}, false, nullptr, "srun --mpi=pmix or mpirun"},
@@ -77,7 +78,7 @@ ForeignLaunch describe(const Launcher& launcher, int rank, const std::optional<V
 std::optional<ForeignLaunch> launched_by(const Launcher& launcher) {
   const auto rank = first_of(launcher.ranks), size = first_of(launcher.sizes);
   const bool one_of_many = size && size->value > 1 && (rank || !launcher.needs_rank);
-  // A rank above 0 is one of several, whatever their number.
+  // A rank above 0 shows that there are several, whatever their number.
   const bool later_rank = launcher.needs_rank && rank && rank->value > 0 && (!size || size->value > 1);
   if (!one_of_many && !later_rank) return std::nullopt;
   if (launcher.present != nullptr && !launcher.present()) return std::nullopt;

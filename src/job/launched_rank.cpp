@@ -11,8 +11,8 @@
 namespace annulus {
 namespace {
 
-// A launcher ends all ranks as soon as one exits with an error, and Open MPI's mpirun may take a second for what ranks
-// have printed.
+// A launcher ends all ranks as soon as any rank exits with an error, and Open MPI's mpirun may take a second to forward
+// what ranks have printed.
 constexpr std::chrono::seconds kTimeToReport(3);
 
 std::optional<int> number(const char* variable) {

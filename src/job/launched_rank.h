@@ -8,12 +8,12 @@ namespace annulus {
 // no launcher did: a rank left over in the environment does not count without other traces of the launcher.
 std::optional<int> launched_rank();
 
-// Returns its place among the ranks of its node, likewise.
+// Returns this process's place among the node's ranks, under the same conditions.
 std::optional<int> launched_local_rank();
 
-// Whether a launcher with PMIx (Open MPI's, Slurm's plug-in) runs: the folder of its server exists while the job runs.
+// Whether a launcher with PMIx (Open MPI's, Slurm's plug-in) runs: the PMIx server's folder exists while the job runs.
 bool has_pmix_server();
-// Whether one of MPICH's or Intel's runs: the process inherits a connection, or is given a port.
+// Whether MPICH's or Intel's launcher runs: the process inherits a connection, or is given a port.
 bool has_pmi_server();
 
 // Waits, so that the first rank can report an error that most probably all ranks have (a missing file), and end them.

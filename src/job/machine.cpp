@@ -32,8 +32,8 @@ std::string processor_name() {
   return line_of("/proc/cpuinfo", "model name\t: ").value_or("unknown processor");
 }
 
-// Not getrusage(): its value includes the memory of the program that started this one. Here, too, all memory that the
-// ranks of a node share counts in each of them, so it is replaced by this process's part of it.
+// Not by getrusage(), which includes the memory of the program that started this process. Memory that a node's ranks
+// share counts fully in each rank here, too, so it is replaced by this process's part.
 std::size_t peak_memory_bytes() {
   const auto bytes = [](const char* file, std::string_view key) {
     const auto line = line_of(file, key);

@@ -27,18 +27,18 @@ namespace {
 
 using std::chrono::duration;
 
-constexpr int kBeats = 10;              // heartbeats within the time of silence that counts as a loss
+constexpr int kBeats = 10;              // heartbeats within the silence that counts as a loss
 constexpr int kCutOffFactor = 2;        // on that time, for a rank that hears no other node
 constexpr int kQuietMilliseconds = 20;  // between two looks at the other ranks
 constexpr int kBusyMilliseconds = 1;    // the same while ranks come to an agreement
-// A report: whether the rank leaves, whether it has failed, whether it waits in agree(), which round it has completed
-// then, and the standing of each rank.
+// A report: whether the rank leaves, whether it has failed, whether it waits in agree(), the round that it has then
+// completed, and each rank's standing.
 constexpr std::size_t kLeaving = 0, kFailed = 1, kWaiting = 2, kRound = 3, kStandings = kRound + sizeof(std::uint64_t);
 
-constexpr double kLastWords = 3;  // seconds to wait for the others before this process ends
+constexpr double kLastWords = 3;  // seconds to wait for other ranks before this process ends
 
-// Seconds of silence after which the launcher's daemon on this node has noticed that it has lost its mpirun
-// (scripts/launch): but if it has something to report before, such as the end of a rank, only after many minutes.
+// After this silence, in seconds, the launcher's daemon on this node has noticed the loss of mpirun (scripts/launch):
+// but if the daemon has something to report before, such as a rank's end, only after many minutes.
 constexpr double kDaemonNotices = 8;
 
 // Every rank's process, on every rank.
@@ -60,7 +60,7 @@ std::vector<std::string> host_names(const World& world) {
   return names;
 }
 
-// Writes a line and ends this process at once, whatever its other threads do.
+// Writes a line and ends this process immediately, whatever other threads do.
 [[noreturn]] void end_with(int status, const std::string& line) {
   std::fflush(nullptr);
   if (!line.empty()) write_to_stderr(line);
@@ -147,11 +147,11 @@ void Membership::leave(int status) {
     report_to_all();
     const auto stays = [this](const Peer& peer) { return peer.standing == present && !leaves(peer); };
     const auto all_leave = [&] { return std::ranges::none_of(peers_, stays); };
-    // If a rank is lost now, others may have to repeat steps, which this one has completed.
+    // If a rank is lost now, survivors may have to repeat steps that this rank has completed.
     changed_.wait_for(lock, duration<double>(kLastWords), [&] { return disturbed_ || all_leave(); });
     if (all_leave()) report_job_status(status, std::ssize(peers_) - std::ssize(members_));
   }
-  std::this_thread::sleep_for(std::chrono::milliseconds(2 * kQuietMilliseconds));  // until the others know this
+  std::this_thread::sleep_for(std::chrono::milliseconds(2 * kQuietMilliseconds));  // until the other ranks know this
   end_with(status, "");
 }
 
@@ -192,7 +192,7 @@ void Membership::await_processes(int milliseconds) {
 
 void Membership::look() {
   const double now = now_seconds();
-  if (now - looked_ > lost_after_ / 2)  // this process was frozen itself, so it could not hear the others
+  if (now - looked_ > lost_after_ / 2)  // this process was frozen, so it could not hear other ranks
     for (Peer& peer : peers_) peer.heard = now;
   looked_ = now;
   for (const pollfd& process : processes_)
@@ -226,7 +226,7 @@ void Membership::take_reports() {
 }
 
 void Membership::take(std::size_t rank, const std::vector<std::byte>& report) {
-  // A rank that was cut off from the others may believe that these are lost.
+  // A rank that was cut off may believe that all other ranks are lost.
   if (peers_[rank].standing != present) return;
   if (report[kFailed] != std::byte{0} && (!failed_ || rank < own_)) end_with(EXIT_FAILURE, "");
   for (std::size_t other = 0; other < peers_.size(); ++other)
@@ -256,7 +256,9 @@ bool Membership::cut_off() const {
 
 void Membership::lose(std::size_t rank, Standing how, double since) {
   Peer& peer = peers_[rank];
-  if (peer.standing != present) peer.since = std::min(peer.since, since);  // this rank may have seen only its end
+  if (peer.standing != present)
+    peer.since = std::min(peer.since, since);  // this rank may have seen only that rank's
+                                               // end
   if (how <= peer.standing) return;
   if (rank == own_)
     end_with(EXIT_FAILURE,
@@ -267,7 +269,7 @@ void Membership::lose(std::size_t rank, Standing how, double since) {
     world_.lose(static_cast<int>(rank));
   }
   peer.standing = how;
-  // What shares this node's memory must have ended before the others use it again.
+  // Processes that share this node's memory must have ended before the survivors use it again.
   if (peer.process) syscall(SYS_pidfd_send_signal, peer.process.number(), SIGKILL, nullptr, 0);
   choose_neighbours();
   report_to_all();
@@ -299,9 +301,9 @@ void Membership::send_reports() {
   }
 }
 
-// A rank watches the previous one on its node and, on the node before, those whose place there is its own number on
-// this node, modulo this node's number of ranks. So each rank of a node that is lost was watched by a rank of the next,
-// and still is when others of its node have been given up.
+// A rank watches the previous rank on the same node and, on the node before, the ranks whose place there equals this
+// rank's place modulo the number of ranks on this node. So when a node is lost, each rank on it was watched by a rank
+// on the next node, and still is after other ranks on the node have been given up.
 void Membership::choose_neighbours() {
   std::vector<std::vector<std::size_t>> nodes;
   for (std::size_t rank = 0; rank < peers_.size(); ++rank)
@@ -332,7 +334,7 @@ void Membership::choose_neighbours() {
   }
 }
 
-// Whether all that are left have reported the same losses, and those on this node have ended.
+// Whether all survivors have reported the same losses, and the lost ranks on this node have ended.
 bool Membership::agreed() const {
   return std::ranges::all_of(peers_, [&](const Peer& peer) {
     if (peer.standing != present) return peer.standing != silent || !peer.process;
@@ -347,8 +349,7 @@ bool Membership::agrees(const Peer& peer) const {
   return true;
 }
 
-// Whether another rank waits for an agreement on the same losses, without having completed the round in which this rank
-// is.
+// Whether another rank waits for an agreement on the same losses, without having completed this rank's round.
 bool Membership::held_up() const {
   return std::ranges::any_of(peers_, [&](const Peer& peer) {
     if (peer.standing != present || peer.report.empty() || peer.report[kWaiting] == std::byte{0}) return false;
@@ -360,7 +361,7 @@ bool Membership::held_up() const {
 
 bool Membership::may_go_on() const {
   std::size_t alive = 0, unknown = 0;
-  std::optional<bool> first_is_alive;  // of those that may live
+  std::optional<bool> first_is_alive;  // among the members that may live
   for (const int rank : members_) {
     const Standing standing = peers_[static_cast<std::size_t>(rank)].standing;
     if (standing == silenced || standing == ended) continue;

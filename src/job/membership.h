@@ -16,21 +16,22 @@
 
 namespace annulus {
 
-// Which ranks of a job are left, as those that are left agree. On a thread of its own, every rank watches
+// Which ranks of a job are left, as the survivors agree. On a separate thread, every rank watches
 //
-//   the processes on its node     their end, if it can open them: they share its PID namespace
-//   some of its neighbours        their heartbeats: the previous rank on its node, and its counterparts on the node
-//   before
+//   the processes on this node    their end, if they can be opened: they share a PID namespace
+//   some neighbours               their heartbeats: the previous rank on this node, and counterparts on the
+//                                 node before
 //
-// It also hears those that watch it. A rank that hears no other node, of two or more, is probably cut off itself: it
-// waits twice as long, so that the others give it up and not it them.
+// and reports losses to all other ranks, which add them to their own reports. A rank also hears its watchers. A rank
+// that hears no other node, although there are several, is probably cut off: it waits twice as long, so that the other
+// nodes give it up and not it them.
 //
-// and reports losses to all others, which add them to their own reports. A rank that was reported lost stays lost, so
-// the survivors agree as soon as all of them have reported the same losses. A rank that was given up but lives ends
-// itself as soon as it hears of that; on its node, the others end it if they can open its process.
+// A rank that was reported lost stays lost, so the survivors agree as soon as all have reported the same losses. A rank
+// that was given up but lives ends itself as soon as it hears of that; the survivors on the node end it if they can
+// open its process.
 //
-// MPI is only used to exchange messages: Open MPI delivers those of the others if it was started so that it does not
-// end the job (mpirun --enable-recovery, in version 5 --with-ft ulfm).
+// MPI is only used to exchange messages: Open MPI still delivers the survivors' messages if it was started so that it
+// does not end the job (mpirun --enable-recovery, in version 5 --with-ft ulfm).
 class Membership {
  public:
   struct Loss {
@@ -39,47 +40,47 @@ class Membership {
     double since;  // in now_seconds(): when the rank ended, or was last heard
   };
 
-  // From now on, a loss interrupts `world` (World::lose). `lost_after`: the seconds of silence after which a rank
-  // counts as lost. Collective. REQUIRES: `world` has all ranks of the job.
+  // From now on, a loss interrupts `world` (World::lose). `lost_after`: seconds of silence after which a rank counts as
+  // lost. Collective. REQUIRES: `world` has all ranks of the job.
   Membership(World& world, double lost_after);
   ~Membership();
 
-  // Waits until the ranks that are left agree on the losses since the last call, and continues the world without these.
+  // Waits until the survivors agree on the losses since the last call, and continues the world without the lost ranks.
   // Returns nothing if no exchange was interrupted or failed, or if there were no losses within the time that it takes
-  // to notice one: an error has another cause. Ends this process with kStoppedExitCode if too few ranks are left: other
-  // ranks that live may go on instead. That is, if the ranks whose end nobody has seen are the majority, or half of all
-  // with the lowest rank among them.
+  // to notice a loss: an error has another cause. Ends this process with kStoppedExitCode if too few ranks are left:
+  // other ranks that live may go on instead. That is, if the ranks whose end nobody has seen are the majority, or half
+  // of all and include the lowest rank.
   //
   // `completed_round`: the number of the round that this rank has just completed (World::begin_round), or kNoRound.
-  // Ranks that are in another round need this one, so the loss interrupts them now.
+  // Ranks in another round need this rank, so the loss interrupts them now.
   std::optional<std::vector<Loss>> agree(std::uint64_t completed_round = kNoRound);
   static constexpr std::uint64_t kNoRound = UINT64_MAX;
 
   // Gives up a rank, which ends itself.
   void exclude(int rank_in_job);
 
-  // Ends this process without MPI_Finalize, which would wait for lost ranks, when all others do the same. Each reports
-  // the status (job_status.h): only the last to end knows that it is the last.
+  // Ends this process without MPI_Finalize, which would wait for lost ranks, when all other ranks do the same. Each
+  // reports the status (job_status.h): only the last to end knows that it is the last.
   [[noreturn]] void leave(int status);
 
-  // Ends all ranks, because of an error on this one.
+  // Ends all ranks, because of an error on this rank.
   void fail_everywhere();
 
  private:
-  // A rank that was silent is silenced when its process has been seen to end.
+  // A silent rank is silenced when the process has been seen to end.
   enum Standing : std::uint8_t { present, silent, silenced, ended };
 
   struct Peer {
     int node = 0;
-    std::size_t place = 0;  // on its node, counting also ranks that were lost
+    std::size_t place = 0;  // on the peer's node, counting also ranks that were lost
     std::string host;
     FileDescriptor process{-1};  // while it runs on this node, if it is proven to be the rank's (process_identity.h)
     Standing standing = present;
-    double since = 0;                       // of a loss
+    double since = 0;                       // the time of the loss
     double heard = 0;                       // last
     bool watched = false, watches = false;  // by and of this rank
     bool informed = false;                  // that it was given up
-    std::vector<std::byte> report;          // its last one, empty if there was none
+    std::vector<std::byte> report;          // the last, empty if there was none
     std::vector<std::byte> arriving, sent;  // messages in flight
     MPI_Request receive = MPI_REQUEST_NULL, send = MPI_REQUEST_NULL;
     bool news = false;  // it has not been sent the current report
@@ -112,14 +113,14 @@ class Membership {
   std::mutex mutex_;       // guards what follows
   std::condition_variable changed_;
   std::vector<Peer> peers_;   // all ranks of the job
-  std::vector<int> members_;  // of the world
+  std::vector<int> members_;  // ranks of the world
   bool disturbed_ = false;    // a member was lost
   bool leaving_ = false, failed_ = false;
   bool waiting_ = false;            // in agree()
-  std::uint64_t round_ = 0;         // its argument
+  std::uint64_t round_ = 0;         // agree()'s argument
   double looked_ = 0, beaten_ = 0;  // when it last looked, and sent a heartbeat
   std::vector<pollfd> processes_;
-  std::jthread thread_;  // last: it uses all of the above
+  std::jthread thread_;  // last, because it uses all members above
 };
 
 }  // namespace annulus

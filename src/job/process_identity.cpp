@@ -26,7 +26,7 @@ ProcessIdentity read_status(const std::string& name) {
   file >> process.number;
   std::string text;
   std::getline(file, text, '\0');
-  const std::size_t end = text.rfind(')');  // of the command, which may contain anything
+  const std::size_t end = text.rfind(')');  // ends the command, which may contain anything
   if (end == std::string::npos) return {};
   std::istringstream fields(text.substr(end + 1));
   for (int field = 0; field < kFieldsBefore; ++field) fields >> text;

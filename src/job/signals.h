@@ -2,15 +2,15 @@
 
 namespace annulus {
 
-// The exit status of `annulus train` if it was asked to stop and has left a checkpoint to resume from: sysexits.h's
+// Exit status of `annulus train` if it was asked to stop and has left a checkpoint to resume from: sysexits.h's
 // EX_TEMPFAIL, "try again", which batch scripts take as the sign to requeue.
 constexpr int kStoppedExitCode = 75;
 
-// That of `annulus train` if another job continues the run: neither complete nor to be requeued.
+// Exit status of `annulus train` if another job continues the run: neither complete nor to be requeued.
 constexpr int kHandedOverExitCode = 76;
 
 // From now on SIGINT, SIGTERM and SIGUSR1 are delivered neither to this thread nor to any that it starts, but to a
-// thread that does nothing else. To be called by the computing thread before it starts others that compute, such as
+// thread that does nothing else. The computing thread calls this before it starts more computing threads, such as
 // OpenMP's.
 //
 // Reason: oneDNN's matrix products for x64 keep the stack pointer in the middle of a buffer, so the frame that the

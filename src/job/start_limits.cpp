@@ -14,7 +14,7 @@ namespace annulus {
 namespace {
 
 constexpr std::size_t kFiles = 32;             // Open MPI 4.1 opens 22, and a run has several open
-constexpr std::size_t kMemory = 320ULL << 20;  // address space for MPI, the stacks and heaps of threads, generated code
+constexpr std::size_t kMemory = 320ULL << 20;  // address space for MPI, thread stacks and heaps, generated code
 
 // Counts the files that this process has open; 0 if unknown.
 std::size_t open_files() {

@@ -3,7 +3,7 @@
 namespace annulus {
 
 // Throws Error if this process may open too few files (ulimit -n) or use too little memory (ulimit -v) to start MPI,
-// whose libraries would crash or report something else.
+// because MPI libraries would crash or report something else.
 void require_room_to_start();
 
 }  // namespace annulus

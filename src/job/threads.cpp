@@ -20,7 +20,7 @@
 namespace annulus {
 namespace {
 
-// As OpenMP reads it: a list, with spaces around its numbers.
+// Reads a number as OpenMP does: from a list, with spaces around the numbers.
 std::optional<int> first_number(const char* text) {
   if (text == nullptr) return std::nullopt;
   const std::string_view first = std::string_view(text).substr(0, std::string_view(text).find(','));
@@ -47,7 +47,7 @@ std::string count_of(Count count, std::string_view what) {
   return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
 }
 
-// Returns the number of processors that the ranks of this node may use.
+// Returns how many processors this node's ranks may use.
 int processors_of(const World& node) {
   cpu_set_t own;
   CPU_ZERO(&own);

@@ -18,7 +18,7 @@ namespace {
 constexpr int kPolls = 20;         // polls within the time after which a rank counts as stuck
 constexpr int kOthersFactor = 10;  // factor on the time for phases that wait for other ranks
 
-// Counted from 1, as in "bucket 7 of 7".
+// Appends a number counted from 1, as in "bucket 7 of 7".
 void append_bucket(fmt::memory_buffer& text, std::uint64_t bucket, std::size_t buckets) {
   fmt::format_to(std::back_inserter(text), "bucket {} of {}", bucket + 1, buckets);
 }

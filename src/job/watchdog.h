@@ -13,24 +13,24 @@
 
 namespace annulus {
 
-constexpr double kStallSeconds = 60;  // the default of --stall-timeout
+constexpr double kStallSeconds = 60;  // the default for --stall-timeout
 
-// The position of a process when there had been no progress for `seconds`.
+// The position of a process that had made no progress for `seconds`.
 struct Stall {
   Activity::Snapshot activity;
   std::optional<AllReduceProgress::Snapshot> all_reduce;  // if there is one
   double seconds = 0;
 };
 
-// Watches this process from before MPI_Init until after MPI_Finalize, on a thread of its own. Calls `stalled` once,
-// from that thread, when neither the activity nor the all-reduce has made progress for `seconds` (0: never). Phases
-// in which other ranks may be busy with something else get ten times as long: a rank that is late there (a slower
-// machine at the end of an evaluation, rank 0 at its checkpoint) has a watchdog of its own.
+// Watches this process from before MPI_Init until after MPI_Finalize, on a separate thread. Calls `stalled` once, from
+// that thread, when neither the activity nor the all-reduce has made progress for `seconds` (0: never). Phases in which
+// other ranks may be busy with something else get ten times as long: a rank that is late there (a slower machine at the
+// end of an evaluation, rank 0 at a checkpoint) has a watchdog, too.
 //
-// Time in which the process itself was frozen does not count: a stall is a number of polls that saw no progress.
+// Time in which the process was frozen does not count: a stall is a number of polls that saw no progress.
 class Watchdog {
  public:
-  // Watches an all-reduce too, as long as this object lives. One at a time.
+  // Watches an all-reduce too, as long as this object lives. A single all-reduce at a time.
   class Watched {
    public:
     Watched(Watchdog& watchdog, const AllReduceProgress& all_reduce) : watchdog_(watchdog) {
@@ -60,7 +60,7 @@ class Watchdog {
   std::mutex mutex_;                               // held for moments only, never while waiting
   const AllReduceProgress* all_reduce_ = nullptr;  // guarded by mutex_
   std::condition_variable_any stopped_;
-  std::jthread thread_;  // last: it uses all of the above
+  std::jthread thread_;  // last, because it uses all members above
 };
 
 // Returns " in step 5: waiting for bucket 2 of 7; all-reduce: bucket 2 of 7, all-gather, ring step 4 of 6, waiting for
