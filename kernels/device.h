@@ -33,9 +33,8 @@ struct Bindings {
   DeviceView second_output_gradient{};      // added to output_gradient; empty unless OpInfo::sums_output_gradients
   DeviceView scratch{};                     // OpInfo::scratch_bytes, in every mode; shared with other operations
   DeviceView next_output{};                 // the next operation's, if OpInfo::computes_next
-  DeviceView previous_input{};              // the previous operation's first input, if this operation does a part of
-                                            // its passes
-  DeviceView gradient_of_others{};          // for the first input; empty unless NeighbourFusion::adds_elsewhere()
+  DeviceView previous_input{};      // previous operation's first input, if this operation does a part of its pass
+  DeviceView gradient_of_others{};  // for the first input; empty unless NeighbourFusion::adds_elsewhere()
 
   bool accumulates(std::size_t input) const { return input < accumulate.size() && accumulate[input]; }
 };
@@ -178,8 +177,7 @@ class Device : public Lane {
 
   // Kernels over flat arrays.
   virtual void zero(DeviceView to) = 0;
-  virtual void copy(DeviceView from, DeviceView to) = 0;                      // copy() and the next two: float32; also
-                                                                              // from and to pinned memory
+  virtual void copy(DeviceView from, DeviceView to) = 0;                      // float32, also pinned; so the next two
   virtual void scale(DeviceView from, float factor, DeviceView to) = 0;       // to = factor from
   virtual void add_scaled(DeviceView from, float factor, DeviceView to) = 0;  // to += factor from
   virtual void add(DeviceView from, DeviceView to, DataType type) = 0;

@@ -18,8 +18,7 @@ class Hierarchical final : public StreamAlgorithm {
   Hierarchical(const World& world, cuda::SideLane& lane, WireType wire)
       : StreamAlgorithm(lane.stream()), node_(make_direct_all_reduce(world.node(), lane)) {
     const World across_nodes = world.across_nodes();
-    world.all_or_none([&] { across_nodes_ = make_nccl(across_nodes, lane, wire); });  // or the node's other ranks
-                                                                                      // would go on
+    world.all_or_none([&] { across_nodes_ = make_nccl(across_nodes, lane, wire); });  // as all ranks must fail
     scratch_ = allocate(kScratchBytes);
   }
   ~Hierarchical() override { leave(); }

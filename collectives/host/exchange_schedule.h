@@ -19,12 +19,8 @@ struct ExchangeRound {
   std::size_t members;   // ranks in a group
   std::size_t distance;  // between neighbours in a group; the previous rounds' groups are blocks of `distance` ranks
 
-  std::size_t number(std::size_t rank) const {
-    return rank / distance % members;
-  }                                                                // number of a rank within the
-                                                                   // group
-  std::size_t rank(std::size_t member, std::size_t other) const {  // rank of the group's member
-                                                                   // `other`
+  std::size_t number(std::size_t rank) const { return rank / distance % members; }  // in the group
+  std::size_t rank(std::size_t member, std::size_t other) const {                   // of the group's member `other`
     return member - number(member) * distance + other * distance;
   }
   bool operator==(const ExchangeRound&) const = default;

@@ -42,8 +42,7 @@ class SharedMemoryParameterServer final : public ParameterServer {
   std::vector<Peer> peers_;                      // all ranks
   std::vector<std::span<float>> contributions_;  // this rank's, used in turn
   std::uint64_t contributed_ = 0;
-  std::vector<std::span<float>> published_;  // this rank's, used in turn: while workers read a step, the next step is
-                                             // written
+  std::vector<std::span<float>> published_;  // this rank's, used in turn: workers may still read the last
 };
 
 }  // namespace annulus

@@ -66,8 +66,7 @@ class TreeAllReduce final : public AllReduceAlgorithm {
   SharedMemory memory_;
   std::optional<NodeBarrier> barrier_;
   std::vector<std::vector<Range>> subtrees_;  // for each rank on this node
-  std::size_t room_;                          // subtrees of a rank for which all blocks have memory, 0 while it
-                                              // changes
+  std::size_t room_;                          // subtrees per rank that all blocks have memory for, 0 while it changes
   std::optional<TreeSum> tree_;               // over this node
   std::optional<TreeExchange> across_nodes_;
   std::uint64_t bytes_sent_before_ = 0;  // before ranks were lost

@@ -94,8 +94,7 @@ struct Resize {
   bool linear = false;
   Coordinates coordinates = Coordinates::half_pixel;
   Rounding rounding = Rounding::round_prefer_floor;
-  float row_scale = 0, column_scale = 0;  // 0: output / input, a different scale if the given scale was rounded to
-                                          // pixels
+  float row_scale = 0, column_scale = 0;  // 0: output / input, which may differ if the output was rounded to pixels
 
   Shape output_shape(const Shapes& inputs) const;
 };

@@ -116,8 +116,7 @@ void ActivationPlan::find_order() {
 // A node is recomputed before the first backward pass that needs the node's output: to read it, or to recompute a node
 // that reads it.
 void ActivationPlan::find_recomputed() {
-  std::vector<std::optional<std::size_t>> needed_by(graph_.values());  // forward() of the node whose backward needs
-                                                                       // the value
+  std::vector<std::optional<std::size_t>> needed_by(graph_.values());  // forward() of the node whose backward that is
   for (const std::size_t i : order_ | std::views::reverse) {
     const Node& node = graph_.nodes()[i];
     std::optional<std::size_t>& needs_output = needed_by[Graph::output(i)];

@@ -89,8 +89,7 @@ class ActivationPlan {
   std::size_t end_ = 0;                                 // the moment after the last
   std::vector<LiveRange> ranges_;                       // for each value
   std::vector<std::optional<LiveRange>> ranges_again_;  // for each recomputed value: from then on
-  std::vector<std::size_t> first_node_;  // the first node that reads a value, so the last that writes the value's
-                                         // gradient
+  std::vector<std::size_t> first_node_;                 // a value's first reader, so the last to write the gradient
 
   std::vector<Piece> values_, gradients_, second_gradients_;
   std::vector<std::vector<InputGradient>> input_gradients_;

@@ -53,8 +53,7 @@ struct StageLinks {
 // (models/network/stages.h).
 class Network {
  public:
-  using Planned = std::function<void()>;  // called after each planned operation; planning an operation may take
-                                          // seconds
+  using Planned = std::function<void()>;  // called after each planned operation; planning may take seconds
 
   // `layouts`: the layouts that each node's parameters already have; empty if the device may choose. `stage`: all nodes
   // if empty.

@@ -18,8 +18,7 @@ struct Parameter {
   Role role;
   float initial, stddev, statistic_momentum;
   TensorSpec spec;
-  std::size_t offset;  // the slot's offset in each arena, in bytes; frozen parameters have no slot in the gradients'
-                       // arena
+  std::size_t offset;  // of the slot in each arena, in bytes; frozen parameters have none in the gradients' arena
   std::size_t bytes;   // the slot's size: the tensor, padded with zeros to a multiple of the cache line size
   std::size_t number;  // in the whole network, in backward order; the same in any stage
   // Place of the second slot, if several nodes share the parameter: its gradients are added to the first slot's.

@@ -17,8 +17,7 @@ struct Launcher {
   std::vector<const char*> ranks;  // variables for the rank; the first that is set counts
   std::vector<const char*> sizes;  // variables for the number of processes; the first that is set counts
   bool needs_rank = true;          // the size alone may describe something else
-  bool (*present)() = nullptr;     // whether the variables belong to a running job, not to an earlier one; null: not
-                                   // known
+  bool (*present)() = nullptr;     // whether the variables are a running job's, not leftovers; null: not known
   const char* advice = "mpirun";   // this MPI's own launchers
 };
 

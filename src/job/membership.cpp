@@ -256,9 +256,7 @@ bool Membership::cut_off() const {
 
 void Membership::lose(std::size_t rank, Standing how, double since) {
   Peer& peer = peers_[rank];
-  if (peer.standing != present)
-    peer.since = std::min(peer.since, since);  // this rank may have seen only that rank's
-                                               // end
+  if (peer.standing != present) peer.since = std::min(peer.since, since);  // this rank may have seen the end only
   if (how <= peer.standing) return;
   if (rank == own_)
     end_with(EXIT_FAILURE,
