@@ -71,13 +71,12 @@ class AllReduce {
   const std::shared_ptr<AllReduceContext>& context() const { return context_; }
   const AllReduceProgress& progress() const { return context_->progress; }  // any thread may read it
 
-  // Records each all-reduce and each stage as spans of this lane; null: no recording. To be called before the first
-  // enqueue().
+  // Records each all-reduce and each stage as spans of this lane; null: no recording. Call before the first enqueue().
   void record_to(TraceLane* lane) { context_->lane = lane; }
 
   // Returns zeroed memory for arrays that are reduced often; arrays in it need the fewest copies. An array must be at
   // the same offset on every rank. The memory lives as long as this object. If ranks have an array in common, an
-  // all-gather copies nothing, and only waits until every rank has written. Collective; to be called before the first
+  // all-gather copies nothing, and only waits until every rank has written. Collective; call before the first
   // enqueue().
   virtual DeviceView allocate(std::size_t bytes, Memory memory = Memory::own) = 0;
 

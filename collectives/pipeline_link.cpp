@@ -32,7 +32,7 @@ void PipelineLink::receive(DeviceView values, int from) {
   device_.upload(received_, values);
 }
 
-// In pieces, so that the copies take little memory.
+// Exchanges pieces, so that the copies take little memory.
 void PipelineLink::add_other_end(DeviceView values) {
   constexpr std::size_t kPiece = 4 << 20;
   if (!piece_.view()) piece_ = device_.allocate(kPiece);

@@ -76,8 +76,8 @@ class Op {
   const TensorSpec& output() const { return info_.output; }
   const std::vector<TensorSpec>& parameters() const { return info_.parameters; }
 
-  // To be called if info().sums_over_ranks: the passes' all-reduces are done by `sum` from now on. Without it, the
-  // operation computes as a single rank.
+  // Call if info().sums_over_ranks: `sum` does the passes' all-reduces from now on. Without it, the operation computes
+  // as a single rank.
   virtual void sum_over_ranks(const SumOverRanks& /*sum*/) {}
 
   // From now on, backward() may call `final` with the number of values in the last parameter's gradient that are final,

@@ -17,7 +17,7 @@ class NeighbourFusion {
 
   virtual ~NeighbourFusion() = default;
 
-  // To be called once, also without neighbours, before bind().
+  // Call once, also without neighbours, before bind().
   virtual void fuse_neighbours(const Neighbours& neighbours) = 0;
 
   // Whether the passes read Bindings::previous_input.

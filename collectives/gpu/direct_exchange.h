@@ -38,7 +38,7 @@ class DirectExchange {
   // Sums a small array, which each rank has copied for the peers: meets the peers once.
   void put_small(float* values, Arrays copies, std::size_t count, std::uint32_t number) const;
 
-  // In floats of an array.
+  // Returns a rank's chunk of an array, in floats.
   Range chunk(std::size_t count, std::size_t rank) const;
 
   const cuda::StreamFlags& stream_flags() const { return stream_flags_; }

@@ -40,7 +40,7 @@ class Hierarchical final : public StreamAlgorithm {
 
   Range chunk(std::size_t) const override { fail("an all-reduce over GPUs of several nodes has no chunks"); }
   DeviceView allocate(std::size_t bytes) override { return memory_.emplace_back(node_->allocate(bytes)); }
-  // Between nodes.
+  // Counts the bytes between nodes.
   std::uint64_t bytes_to_send(DeviceView values, Verb verb) const override {
     const auto sent = [&](DeviceView array) { return across_nodes_->bytes_to_send(own_chunk(array), verb); };
     if (own(values)) return sent(values);

@@ -66,7 +66,7 @@ double direct_speed_up(const Request& request) {
   }
 }
 
-// Null if it cannot be used. The same on every rank.
+// Returns null if it cannot be used. The same on every rank.
 Made try_direct(const Request& request) {
   try {
     return make_direct(request);
@@ -126,7 +126,7 @@ Made make_through_host(const std::string& algorithm, const Request& request, con
   return make_staged(request.device, std::move(host));
 }
 
-// The same on all ranks.
+// Returns the same on all ranks.
 bool messages_take_gpu_memory(const World& world) {
   return std::ranges::min(world.gather(std::uint64_t{mpi_takes_gpu_memory()})) == 1;
 }
@@ -139,7 +139,7 @@ Made make_between_nodes(const std::string& otherwise, const Request& request) {
   return make_through_host(otherwise, request, "the ranks are on several nodes, and MPI does not support GPU memory");
 }
 
-// By NCCL, or if that fails, by the host.
+// Calls `make`, or if that fails, uses the host's algorithms.
 Made or_through_host(Made (*make)(const Request&), const Request& request) {
   try {
     return make(request);

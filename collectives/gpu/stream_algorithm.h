@@ -47,8 +47,8 @@ class StreamAlgorithm {
 
  protected:
   cudaStream_t stream() const { return stream_; }
-  // To be called in destructors: abandons what is on the stream if an exception propagates, because other ranks may
-  // never come, or if there are all-reduces that nobody has waited for. Returns whether it did.
+  // Destructors call this: it abandons what is on the stream if an exception propagates, because other ranks may never
+  // come, or if there are all-reduces that nobody has waited for. Returns whether it did.
   bool leave() noexcept;
 
  private:

@@ -23,7 +23,7 @@ class StreamFlags {
   // mapped from another.
   void write(cudaStream_t stream, std::uint32_t* flag, std::uint32_t value) const;
 
-  // Both in a single driver call: writes all flags in `raise`, then waits for all in `await`; at most kMostFlags each.
+  // Writes all flags in `raise`, then waits for all in `await`, in a single driver call; at most kMostFlags each.
   static constexpr std::size_t kMostFlags = 32;
   void exchange(cudaStream_t stream, std::span<std::uint32_t* const> raise, std::span<const std::uint32_t* const> await,
                 std::uint32_t value) const;

@@ -69,7 +69,7 @@ auto measuring(const Request& request, const Measure& measure) {
   return found;
 }
 
-// In a hierarchy several such worlds measure, and all ranks must use the same crossover.
+// All ranks must use the same crossover, and in a hierarchy several such worlds measure.
 std::size_t measured_crossover(const World& world, AllReduceAlgorithm& small, AllReduceAlgorithm& large,
                                const Request& request) {
   const std::uint64_t own = measuring(request, [&] { return measure_crossover(world, small, large); });

@@ -162,7 +162,7 @@ void SharedMemoryAllReduce::sum_chunk(const Piece& piece, const Range& chunk) {
   }
 }
 
-// Only in this rank's array.
+// Writes the sum to this rank's array only.
 void SharedMemoryAllReduce::sum_own_chunk(const Piece& piece, const Range& chunk) {
   std::byte* const array = piece.everywhere[static_cast<std::size_t>(memory_.node().rank())];
   alignas(64) float block[kBlock];

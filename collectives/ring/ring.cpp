@@ -42,8 +42,7 @@ void Ring::run(std::span<float> values, const Collective& collective) {
   }
 }
 
-// While the window is full, the oldest exchange is collected before the next is posted. At the end the window is
-// drained.
+// Collects the oldest exchange before posting the next while the window is full. Drains the window at the end.
 void Ring::run_halves(RingLink& link, std::span<float> values, std::size_t first_half, std::size_t end_half) {
   const RingPartition cut(values.size(), size_, options_);
   const std::size_t half = cut.exchanges / 2, begin = first_half * half, end = end_half * half;

@@ -110,7 +110,7 @@ void World::continue_with(const std::vector<int>& ranks_in_job, int losses) {
   count_ranks();
 }
 
-// As MPI does it: the smallest number that no rank has used in any world.
+// Returns the smallest number that no rank has used in any world, as MPI does.
 int World::new_context() const {
   double next = carrier_->next_context;
   maximum({&next, 1});

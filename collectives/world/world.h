@@ -59,7 +59,7 @@ class World {
   // waits for a rank that has gone. `attempt` must not wait for other ranks.
   void all_or_none(const std::function<void()>& attempt) const;
 
-  // While it is interrupted, all waits for other ranks in this process, in any world or all-reduce, throw Error. By any
+  // Makes all waits for other ranks in this process, in any world or all-reduce, throw Error while it is true. By any
   // thread.
   void interrupt(bool interrupted) const { carrier_->interruption.set(interrupted); }
   bool interrupted() const { return carrier_->interruption.interrupted(); }

@@ -30,7 +30,7 @@ constexpr Range split_blocks(std::size_t count, std::size_t block, std::size_t p
   return {bounded(blocks.begin), bounded(blocks.end)};
 }
 
-// The same in proportion to weights, exactly if they add up to `count`. REQUIRES: some weight is not 0.
+// Splits in proportion to weights, exactly if they add up to `count`. REQUIRES: some weight is not 0.
 constexpr Range split_by_weight(std::size_t count, std::span<const std::size_t> weights, std::size_t part) {
   std::size_t sum = 0, before = 0;
   for (std::size_t i = 0; i < weights.size(); ++i) {

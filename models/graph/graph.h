@@ -108,7 +108,7 @@ class Graph {
   LabelForm labels_ = LabelForm::one_class;
   std::vector<Node> nodes_;
   Shapes of_one_, of_two_;  // every value's shape, for batch sizes 1 and 2
-  // By their names in the network, as their first nodes declare them.
+  // Parameters by name in the network, as their first nodes declare them.
   std::map<std::string, ParameterDeclaration> parameters_;
 };
 

@@ -63,7 +63,8 @@ std::vector<Network::Step> Network::plan_steps(const std::vector<std::vector<Ten
   return steps;
 }
 
-// Also sets specs_ and layouts_. The layout of a stage's input is found by planning the nodes before it, too.
+// Plans the nodes, and sets specs_ and layouts_. The layout of a stage's input is found by planning the nodes before
+// it, too.
 bool Network::plan_all(std::vector<Step>& steps, const std::vector<std::vector<TensorSpec>>& layouts,
                        SharedLayouts& shared, const Planned& planned) {
   const auto shapes = graph_.shapes(batch_);

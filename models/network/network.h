@@ -64,7 +64,7 @@ class Network {
   Network(const Network&) = delete;  // operations keep a pointer to it
 
   std::size_t batch() const { return batch_; }
-  // For each planned node: the stage's nodes, and all before them.
+  // Layouts for each planned node: the stage's nodes, and all before them.
   const std::vector<std::vector<TensorSpec>>& parameter_layouts() const { return layouts_; }
   const TensorSpec& spec(Value value) const { return specs_[value]; }
   // A value's memory. After forward(), the images, the labels, the logits and the loss are valid; later layers may have

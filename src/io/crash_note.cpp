@@ -23,7 +23,7 @@ void print(std::array<const char*, 3> parts) {
   static_cast<void>(!::writev(STDERR_FILENO, pieces.data(), pieces.size()));
 }
 
-// On return the instruction is repeated, or abort() raises again, with the earlier action.
+// The instruction is repeated on return, or abort() raises again, with the earlier action.
 void explain(int signal, siginfo_t* info, void*) {
   if (noted_place != nullptr) {
     print({"annulus: ", noted_place,

@@ -19,7 +19,7 @@ void check_same_command(const World& world, const std::string& command);
 // specific to a machine.
 void add_configuration(Agreement& agreement, const std::string& toml);
 
-// Checks the options alone. To be called before anything that would hang or corrupt data if they differed.
+// Checks the options alone. Call before anything that would hang or corrupt data if they differed.
 void check_configuration(const World& world, const std::string& toml);
 
 // Checks the network and the parameters' memory layout, which also determines how gradients are cut into buckets. Call

@@ -24,7 +24,7 @@ struct ThreadWishes {
 };
 Threads choose_threads(const ThreadWishes& wishes);
 
-// For this process, with --threads.
+// Chooses for this process, with --threads.
 Threads choose_threads(int option);
 
 // Reports, on rank 0, all ranks' threads and the processors that they may use. Warns if a node's ranks have more

@@ -67,9 +67,9 @@ class Watchdog {
 // rank 0", or before the first step ": comparing options and data".
 fmt::memory_buffer describe(const Stall& stall);
 
-// To be called by a watchdog's `stalled`: reports this rank's position, leaves the other ranks a moment to do the same,
-// and aborts the job; before MPI is initialized it ends this process, whereupon the launcher ends the job. `rank`:
-// negative if unknown. Does not wait for a lock that a stuck thread may hold, nor for MPI to answer.
+// For a watchdog's `stalled`: reports this rank's position, leaves the other ranks a moment to do the same, and aborts
+// the job; before MPI is initialized it ends this process, whereupon the launcher ends the job. `rank`: negative if
+// unknown. Does not wait for a lock that a stuck thread may hold, nor for MPI to answer.
 [[noreturn]] void end_stalled_job(int rank, const Stall& stall);
 
 }  // namespace annulus
