@@ -3,7 +3,7 @@
 
 #include "src/metrics/results.h"
 
-using namespace annulus;
+namespace annulus {
 
 namespace {
 
@@ -109,3 +109,5 @@ TEST_CASE("the table and the file name the slowest rank, unless there is only on
   CHECK(lateness_line(alone).empty());
   CHECK(!ledger_json(alone).contains("latest"));
 }
+
+}  // namespace annulus

@@ -9,7 +9,7 @@
 #include "tests/unit/error_text.h"
 #include "tests/unit/loopback_link.h"
 
-using namespace annulus;
+namespace annulus {
 
 namespace {
 
@@ -183,3 +183,5 @@ TEST_CASE("algorithms without a model are refused") {
   CHECK_THAT(test::error_of([&] { model_all_reduce("mpi", cluster, 8); }),
              Catch::Contains("--all-reduce mpi cannot be predicted"));
 }
+
+}  // namespace annulus

@@ -5,7 +5,7 @@
 
 #include "kernels/base/error.h"
 
-using namespace annulus;
+namespace annulus {
 
 namespace {
 
@@ -116,3 +116,5 @@ TEST_CASE("destroying the worker abandons all-reduces that never complete") {
   worker->enqueue(view_of(hopeless));  // large enough for the thread to begin it
   worker->enqueue(view_of(never_begun));
 }
+
+}  // namespace annulus

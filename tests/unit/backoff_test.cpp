@@ -5,7 +5,7 @@
 
 #include "kernels/base/error.h"
 
-using namespace annulus;
+namespace annulus {
 
 TEST_CASE("an urgent wait polls and yields before it sleeps, any other sleeps") {
   Backoff backoff(10);
@@ -37,3 +37,5 @@ TEST_CASE("a wait can be made urgent, or abandoned, while it is running") {
   waiter.join();
   CHECK(abandoned);
 }
+
+}  // namespace annulus

@@ -2,7 +2,7 @@
 
 #include <catch2/catch.hpp>
 
-using namespace annulus;
+namespace annulus {
 
 TEST_CASE("sizes in bytes use the largest binary unit that fits") {
   CHECK(format_bytes(0) == "0 B");
@@ -11,3 +11,5 @@ TEST_CASE("sizes in bytes use the largest binary unit that fits") {
   CHECK(format_bytes(3u << 19) == "1.5 MiB");
   CHECK(format_bytes(std::size_t{5} << 30) == "5 GiB");
 }
+
+}  // namespace annulus

@@ -4,7 +4,7 @@
 #include <map>
 #include <set>
 
-using namespace annulus;
+namespace annulus {
 
 namespace {
 
@@ -68,3 +68,5 @@ TEST_CASE("in any rounds, each rank ends with a part of the sum of all ranks") {
   check_sums(8, {{2, 1}, {2, 2}, {2, 4}});
   check_sums(12, {{3, 1}, {2, 3}, {2, 6}});
 }
+
+}  // namespace annulus

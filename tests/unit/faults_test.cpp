@@ -6,7 +6,7 @@
 #include "models/network/model.h"
 #include "models/zoo/zoo.h"
 
-using namespace annulus;
+namespace annulus {
 
 TEST_CASE("faults are parsed") {
   const Fault kill = parse_fault("kill:rank=1,step=30");
@@ -68,3 +68,5 @@ TEST_CASE("a flip inverts one bit, on its rank and step only") {
     bits += __builtin_popcount(std::to_integer<unsigned>(before[i] ^ after[i]));
   CHECK(bits == 1);
 }
+
+}  // namespace annulus

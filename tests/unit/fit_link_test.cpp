@@ -7,7 +7,7 @@
 #include "tests/unit/error_text.h"
 #include "tests/unit/temporary_folder.h"
 
-using namespace annulus;
+namespace annulus {
 
 namespace {
 
@@ -89,3 +89,5 @@ TEST_CASE("measurements that cannot be fitted are refused") {
   CHECK_THAT(complaint({{"rows", 7}}), Catch::Contains("cannot fit a link"));
   CHECK_THAT(test::error_of([&] { fit_link(folder / "nothing.json"); }), Catch::Contains("nothing.json"));
 }
+
+}  // namespace annulus

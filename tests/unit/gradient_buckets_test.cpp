@@ -10,7 +10,7 @@
 #include "kernels/base/error.h"
 #include "tests/unit/loopback_link.h"
 
-using namespace annulus;
+namespace annulus {
 
 namespace {
 
@@ -212,3 +212,5 @@ TEST_CASE("misuse of buckets is refused") {
   CHECK_NOTHROW(buckets.wait(0));
   CHECK_THROWS_AS(buckets.wait(1), Error);
 }
+
+}  // namespace annulus

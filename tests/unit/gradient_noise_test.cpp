@@ -4,7 +4,7 @@
 #include <catch2/catch.hpp>
 #include <cmath>
 
-using namespace annulus;
+namespace annulus {
 
 namespace {
 
@@ -94,3 +94,5 @@ TEST_CASE("the scale of a run is the mean of its steps' scales, with an interval
   CHECK(*constant.all()->low == Approx(128));
   CHECK(*constant.all()->high == Approx(128));
 }
+
+}  // namespace annulus

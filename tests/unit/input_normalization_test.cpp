@@ -9,14 +9,14 @@
 namespace annulus {
 namespace {
 
-using test::Model;
 using test::Names;
+using test::OnnxModel;
 using test::Wholes;
 using Values = std::vector<float>;
 
 // A network of images x {batch, 3, 8, 8}.
-Model images(std::int64_t batch = -1) {
-  Model model({batch, 3, 8, 8});
+OnnxModel images(std::int64_t batch = -1) {
+  OnnxModel model({batch, 3, 8, 8});
   model.tensor<float>("onnx::mean", {1, 3, 1, 1}, {0.485f, 0.456f, 0.406f});
   model.tensor<float>("onnx::std", {1, 3, 1, 1}, {0.229f, 0.224f, 0.225f});
   model.tensor<float>("onnx::mean255", {1, 3, 1, 1}, {123.675f, 116.28f, 103.53f});
@@ -27,14 +27,14 @@ Model images(std::int64_t batch = -1) {
   return model;
 }
 
-ImportedNetwork read(Model& model, const std::string& last) {
+ImportedNetwork read(OnnxModel& model, const std::string& last) {
   return model.node("Sigmoid", {last}, {"first_layer"}).classify("first_layer", 3).read();
 }
 
-using Build = std::function<std::string(Model& model)>;
+using Build = std::function<std::string(OnnxModel& model)>;
 
 // x - mean over std, of `x`.
-Model& normalize(Model& model, const std::string& x, const std::string& kind = "") {
+OnnxModel& normalize(OnnxModel& model, const std::string& x, const std::string& kind = "") {
   return model.node("Sub", {x, "onnx::mean" + kind}, {"centred"}).node("Div", {"centred", "onnx::std" + kind}, {"n"});
 }
 
@@ -46,77 +46,77 @@ struct Case {
 
 const std::vector<Case>& cases() {
   static const std::vector<Case> all{
-      {"nothing", Pixels::normalized, [](Model&) { return "x"; }},
-      {"mean and std", Pixels::to_one, [](Model& m) { return normalize(m, "x"), "n"; }},
-      {"mean and std of bytes", Pixels::to_255, [](Model& m) { return normalize(m, "x", "255"), "n"; }},
+      {"nothing", Pixels::normalized, [](OnnxModel&) { return "x"; }},
+      {"mean and std", Pixels::to_one, [](OnnxModel& m) { return normalize(m, "x"), "n"; }},
+      {"mean and std of bytes", Pixels::to_255, [](OnnxModel& m) { return normalize(m, "x", "255"), "n"; }},
       {"a cast first", Pixels::to_one,
-       [](Model& m) {
+       [](OnnxModel& m) {
          return m.node("Cast", {"x"}, {"c"}, {{"to", 1}}), normalize(m, "c"), "n";
        }},
       {"BGR first", Pixels::to_one,
-       [](Model& m) {
+       [](OnnxModel& m) {
          return m.node("Gather", {"x", "bgr"}, {"c"}, {{"axis", 1}}), normalize(m, "c"), "n";
        }},
       {"limits first", Pixels::to_one,
-       [](Model& m) {
+       [](OnnxModel& m) {
          return m.node("Clip", {"x", "onnx::0", "onnx::1"}, {"c"}), normalize(m, "c"), "n";
        }},
       {"limits alone", Pixels::to_255,
-       [](Model& m) {
+       [](OnnxModel& m) {
          return m.node("Clip", {"x", "onnx::0", "onnx::255"}, {"c"}), "c";
        }},
       {"limits of bytes after a division", Pixels::to_255,
-       [](Model& m) {
+       [](OnnxModel& m) {
          m.node("Div", {"x", "onnx::255"}, {"d"}).node("Clip", {"d", "onnx::0", "onnx::1"}, {"c"});
          return normalize(m, "c"), "n";
        }},
       {"limits of -1 and 1", Pixels::normalized,
-       [](Model& m) {
+       [](OnnxModel& m) {
          return m.number("onnx::-1", -1).node("Clip", {"x", "onnx::-1", "onnx::1"}, {"c"}), "c";
        }},
       {"a division by 255", Pixels::to_255,
-       [](Model& m) {
+       [](OnnxModel& m) {
          return m.node("Div", {"x", "onnx::255"}, {"c"}), "c";
        }},
       {"a division by 255, mean and std", Pixels::to_255,
-       [](Model& m) {
+       [](OnnxModel& m) {
          return m.node("Div", {"x", "onnx::255"}, {"c"}), normalize(m, "c"), "n";
        }},
       {"a product with 255, mean and std of bytes", Pixels::to_one,
-       [](Model& m) {
+       [](OnnxModel& m) {
          return m.node("Mul", {"x", "onnx::255"}, {"c"}), normalize(m, "c", "255"), "n";
        }},
       {"2 x - 1", Pixels::to_one,
-       [](Model& m) {
+       [](OnnxModel& m) {
          return m.node("Mul", {"x", "onnx::2"}, {"d"}).node("Sub", {"d", "onnx::1"}, {"c"}), "c";
        }},
       {"(x - 0.5) / 0.5", Pixels::to_one,
-       [](Model& m) {
+       [](OnnxModel& m) {
          return m.node("Sub", {"x", "onnx::half"}, {"d"}).node("Div", {"d", "onnx::half"}, {"c"}), "c";
        }},
       {"x / 127.5 - 1", Pixels::to_255,
-       [](Model& m) {
+       [](OnnxModel& m) {
          return m.node("Div", {"x", "onnx::127.5"}, {"d"}).node("Sub", {"d", "onnx::1"}, {"c"}), "c";
        }},
       {"(x - 127.5) / 127.5", Pixels::to_255,
-       [](Model& m) {
+       [](OnnxModel& m) {
          return m.node("Sub", {"x", "onnx::127.5"}, {"d"}).node("Div", {"d", "onnx::127.5"}, {"c"}), "c";
        }},
       {"the mean of bytes alone", Pixels::to_255,
-       [](Model& m) {
+       [](OnnxModel& m) {
          return m.node("Sub", {"x", "onnx::mean255"}, {"c"}), "c";
        }},
       {"the mean alone", Pixels::to_one,
-       [](Model& m) {
+       [](OnnxModel& m) {
          return m.node("Sub", {"x", "onnx::mean"}, {"c"}), "c";
        }},
       {"a mean image of bytes", Pixels::to_255,
-       [](Model& m) {
+       [](OnnxModel& m) {
          m.tensor<float>("onnx::image", {3, 8, 8}, Values(192, 120));
          return m.node("Sub", {"x", "onnx::image"}, {"c"}), "c";
        }},
       {"channels apart", Pixels::to_255,
-       [](Model& m) {
+       [](OnnxModel& m) {
          Names parts;
          const Values mean{123.675f, 116.28f, 103.53f};
          for (const std::size_t i : {0, 1, 2}) {
@@ -130,18 +130,18 @@ const std::vector<Case>& cases() {
          return m.node("Concat", parts, {"c"}, {{"axis", 1}}), "c";
        }},
       {"torchvision's transform of normalized images", Pixels::normalized,
-       [](Model& m) {
+       [](OnnxModel& m) {
          m.tensor<float>("onnx::f", {1, 3, 1, 1}, {0.458f, 0.448f, 0.45f});
          m.tensor<float>("onnx::o", {1, 3, 1, 1}, {-0.03f, -0.088f, -0.188f});
          return m.node("Mul", {"x", "onnx::f"}, {"d"}).node("Add", {"d", "onnx::o"}, {"c"}), "c";
        }},
       {"(x + 1) / 2 of images of -1 to 1, mean and std", Pixels::normalized,
-       [](Model& m) {
+       [](OnnxModel& m) {
          m.node("Add", {"x", "onnx::1"}, {"d"}).node("Div", {"d", "onnx::2"}, {"c"});
          return normalize(m, "c"), "n";
        }},
       {"channels last, behind borders", Pixels::to_one,
-       [](Model& m) {
+       [](OnnxModel& m) {
          m.tensor<std::int64_t>("pads", {8}, {0, 0, 1, 1, 0, 0, 1, 1})
              .tensor<float>("onnx::m", {3}, {0.4f, 0.5f, 0.6f});
          m.node("Pad", {"x", "pads"}, {"p"}).node("Transpose", {"p"}, {"t"}, {{"perm", Wholes{0, 2, 3, 1}}});
@@ -149,17 +149,17 @@ const std::vector<Case>& cases() {
          return "c";
        }},
       {"a smaller image, divided by 255", Pixels::to_255,
-       [](Model& m) {
+       [](OnnxModel& m) {
          m.node("AveragePool", {"x"}, {"p"}, {{"kernel_shape", Wholes{2, 2}}, {"strides", Wholes{2, 2}}});
          return m.node("Div", {"p", "onnx::255"}, {"c"}), "c";
        }},
       {"a gray image", Pixels::to_one,
-       [](Model& m) {
+       [](OnnxModel& m) {
          m.node("ReduceMean", {"x"}, {"g"}, {{"axes", Wholes{1}}}).node("Sub", {"g", "onnx::half"}, {"s"});
          return m.node("Concat", {"s", "s", "s"}, {"c"}, {{"axis", 1}}), "c";
        }},
       {"weighted channels", Pixels::normalized,
-       [](Model& m) {
+       [](OnnxModel& m) {
          m.number("onnx::r", 0.2989f).number("onnx::g", 0.587f).number("onnx::b", 0.114f);
          m.node("Split", {"x"}, {"r", "g", "b"}, {{"axis", 1}}).node("Mul", {"r", "onnx::r"}, {"wr"});
          m.node("Mul", {"g", "onnx::g"}, {"wg"}).node("Mul", {"b", "onnx::b"}, {"wb"});
@@ -167,7 +167,7 @@ const std::vector<Case>& cases() {
          return m.node("Concat", {"gray", "gray", "gray"}, {"c"}, {{"axis", 1}}), "c";
        }},
       {"flat images", Pixels::to_one,
-       [](Model& m) {
+       [](OnnxModel& m) {
          m.tensor<std::int64_t>("rows", {2}, {0, -1}).tensor<std::int64_t>("back", {4}, {0, 3, 8, 8});
          m.node("Reshape", {"x", "rows"}, {"f"}).node("Sub", {"f", "onnx::half"}, {"s"});
          return m.node("Reshape", {"s", "back"}, {"c"}), "c";
@@ -179,7 +179,7 @@ const std::vector<Case>& cases() {
 TEST_CASE("Networks that normalize images themselves are given the pixels that they expect") {
   for (const Case& c : cases()) {
     CAPTURE(c.name);
-    Model model = images();
+    OnnxModel model = images();
     const ImportedNetwork network = read(model, c.build(model));
     CHECK(name(network.pixels) == std::string(name(c.expected)));
     const bool reported = !network.notes.empty() && network.notes[0].find("--pixels") != std::string::npos;
@@ -188,7 +188,7 @@ TEST_CASE("Networks that normalize images themselves are given the pixels that t
 }
 
 TEST_CASE("The image input undoes neither more nor less than the pixels' scale") {
-  Model model = images();
+  OnnxModel model = images();
   const bool bytes = GENERATE(true, false);
   normalize(model, "x", bytes ? "255" : "");
   const ImportedNetwork network = read(model, "n");
@@ -206,7 +206,7 @@ TEST_CASE("The statistics of a first batch normalization decide the pixels") {
                                                                                 {0.1f, 0.8f, Pixels::normalized},
                                                                                 {0.45f, 0.06f, Pixels::to_one},
                                                                                 {115.0f, 3600.0f, Pixels::to_255}}));
-  Model model = images();
+  OnnxModel model = images();
   model.parameter("bn.weight", {3}).parameter("bn.bias", {3});
   model.tensor<float>("bn.running_mean", {3}, Values(3, mean));
   model.tensor<float>("bn.running_var", {3}, Values(3, variance));
@@ -215,7 +215,7 @@ TEST_CASE("The statistics of a first batch normalization decide the pixels") {
 }
 
 TEST_CASE("The pixels that the user names count, and are kept in the file without values") {
-  Model model = images();
+  OnnxModel model = images();
   normalize(model, "x").node("Sigmoid", {"n"}, {"first_layer"}).classify("first_layer", 3);
   OnnxFile file = model.file();
   const Task task = exported_task(file);

@@ -3,7 +3,7 @@
 #include <array>
 #include <catch2/catch.hpp>
 
-using namespace annulus;
+namespace annulus {
 
 TEST_CASE("a loss interrupts at once, except in a round that can do without the rank") {
   Interruption interruption(3);
@@ -53,3 +53,5 @@ TEST_CASE("a round without a loss interrupts nothing") {
     CHECK_FALSE(interruption.interrupted());
   }
 }
+
+}  // namespace annulus

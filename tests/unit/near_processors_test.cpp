@@ -8,7 +8,7 @@
 
 #include "tests/unit/temporary_folder.h"
 
-using namespace annulus;
+namespace annulus {
 using namespace annulus::test;
 
 namespace {
@@ -56,3 +56,5 @@ TEST_CASE("a thread is bound to processors if it may use all of them") {
   CHECK(allowed_after({all.front(), CPU_SETSIZE - 1}) == all);
   CHECK(allowed_after({}) == all);
 }
+
+}  // namespace annulus

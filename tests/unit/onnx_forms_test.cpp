@@ -10,15 +10,15 @@ namespace annulus {
 namespace {
 
 using test::error_of;
-using test::Model;
 using test::Names;
+using test::OnnxModel;
 using test::outputs;
 using test::Wholes;
 using Values = std::vector<float>;
 using Pixels8 = std::vector<std::uint8_t>;
 
 TEST_CASE("Images of ONNX files may have their channels last") {
-  Model model({-1, 1, 2, 3});
+  OnnxModel model({-1, 1, 2, 3});
   model.tensor<float>("onnx::shift", {3}, {1, 2, 3});
   SECTION("if the first operation moves them") {
     model.node("Transpose", {"x"}, {"t"}, {{"perm", Wholes{0, 3, 1, 2}}}).node("Flatten", {"t"}, {"y"});
@@ -34,7 +34,7 @@ TEST_CASE("Images of ONNX files may have their channels last") {
 
 TEST_CASE("Images of bytes are 0 to 255, whatever the order of their dimensions") {
   const bool last = GENERATE(true, false);
-  Model model(last ? Wholes{-1, 1, 3, 2} : Wholes{-1, 2, 1, 3});
+  OnnxModel model(last ? Wholes{-1, 1, 3, 2} : Wholes{-1, 2, 1, 3});
   auto& type = *model.graph().mutable_input(0)->mutable_type()->mutable_tensor_type();
   type.set_elem_type(onnx::TensorProto::UINT8);
   model.number("onnx::255", 255).node("Cast", {"x"}, {"f"}, {{"to", 1}}).node("Div", {"f", "onnx::255"}, {"d"});
@@ -49,7 +49,7 @@ TEST_CASE("Images of bytes are 0 to 255, whatever the order of their dimensions"
 }
 
 TEST_CASE("Classes may have two dimensions of 1 behind them") {
-  Model model({-1, 2, 2, 2});
+  OnnxModel model({-1, 2, 2, 2});
   model.tensor<float>("conv.weight", {3, 2, 1, 1}, {1, 0, 0, 1, 1, 1});
   model.node("GlobalAveragePool", {"x"}, {"p"}).node("Conv", {"p", "conv.weight"}, {"y"});
   CHECK(outputs(model.file(), {1, 10, 3, 10, 1, 10, 3, 10}) == Values{2, 10, 12});
@@ -67,14 +67,14 @@ struct Repeated {
   }
 
   // Concatenates the constant and the images.
-  Model& behind(const std::string& constant) {
+  OnnxModel& behind(const std::string& constant) {
     return model.node("Concat", {"x", constant}, {"both"}, {{"axis", 1}}).node("Flatten", {"both"}, {"y"});
   }
 
-  Model model;
+  OnnxModel model;
 };
 
-void check_repeated(const Model& model) {
+void check_repeated(const OnnxModel& model) {
   const OnnxFile file = model.file();
   CHECK(outputs(file, {1, 2}) == Values{1, 2, 7, 8});
   CHECK(outputs(file, {1, 2, 3, 4, 5, 6}, 3) == Values{1, 2, 7, 8, 3, 4, 7, 8, 5, 6, 7, 8});
@@ -82,7 +82,7 @@ void check_repeated(const Model& model) {
 
 TEST_CASE("Constants that follow the batch are repeated for every image of any batch") {
   Repeated r(GENERATE(-1, 1, 2));
-  Model& m = r.model;
+  OnnxModel& m = r.model;
   SECTION("by Expand") {
     check_repeated((m.node("Expand", {"onnx::grid", "to"}, {"c"}), r.behind("c")));
   }
@@ -144,7 +144,7 @@ TEST_CASE("Constants of a fixed batch that are equal for its images are repeated
 // As position encodings are computed, from a constant or a parameter that the exporter repeated for the file's batch.
 TEST_CASE("What a file of a fixed batch computes from equal images and parameters is repeated for every image") {
   Repeated r(2);
-  Model& m = r.model;
+  OnnxModel& m = r.model;
   m.tensor<float>("onnx::c", {2, 1, 1, 2}, {7, 8, 7, 8}).tensor<float>("scale", {2}, {10, 100});
   m.tensor<float>("conv.weight", {1, 1, 1, 1}, {2});
   SECTION("by a convolution") {
@@ -181,7 +181,7 @@ TEST_CASE("What a file of a fixed batch computes from equal images and parameter
 
 TEST_CASE("Constants of a fixed batch for rows that images follow are repeated for every image") {
   const std::int64_t batch = GENERATE(1, 2);
-  Model m({batch, 1, 1, 2});
+  OnnxModel m({batch, 1, 1, 2});
   const Values values = batch == 1 ? Values{7, 8} : Values{7, 8, 7, 8};
   m.tensor<std::int64_t>("onnx::flat", {1}, {-1}).tensor<std::int64_t>("onnx::back", {2}, {-1, 2});
   m.tensor<float>("onnx::c", {2 * batch}, values).node("Reshape", {"x", "onnx::flat"}, {"row"});
@@ -191,7 +191,7 @@ TEST_CASE("Constants of a fixed batch for rows that images follow are repeated f
 
 TEST_CASE("Constants with other values for each image are refused") {
   Repeated r;
-  Model& m = r.model;
+  OnnxModel& m = r.model;
   const std::string end = ", which differs in training: export without it";
   SECTION("the images' numbers") {
     m.node("Range", {"onnx::0", "count", "onnx::1"}, {"numbers"}).node("Cast", {"numbers"}, {"real"}, {{"to", 1}});
@@ -222,8 +222,8 @@ void store_outside(onnx::TensorProto& tensor, const std::filesystem::path& data,
 }
 
 // y is x plus a constant of a node.
-Model with_constant(onnx::TensorProto*& tensor) {
-  Model model({-1, 1, 1, 2});
+OnnxModel with_constant(onnx::TensorProto*& tensor) {
+  OnnxModel model({-1, 1, 1, 2});
   model.node("Constant", {}, {"c"});
   onnx::AttributeProto& value = *model.graph().mutable_node(0)->add_attribute();
   value.set_name("value");
@@ -238,7 +238,7 @@ Model with_constant(onnx::TensorProto*& tensor) {
 TEST_CASE("Constants of nodes may be in another file") {
   const test::TemporaryFolder folder;
   onnx::TensorProto* tensor = nullptr;
-  const Model model = with_constant(tensor);
+  const OnnxModel model = with_constant(tensor);
   store_outside(*tensor, folder / "net.data", {10, 20});
   test::write_text((folder / "net.onnx").string(), model.bytes());
   CHECK(outputs(OnnxFile::read(folder / "net.onnx"), {1, 2}) == Values{11, 22});
@@ -250,7 +250,7 @@ TEST_CASE("A model and its data may be links into another folder") {
   fs::create_directories(folder / "blobs");
   fs::create_directories(folder / "snapshots/1");
   onnx::TensorProto* tensor = nullptr;
-  const Model model = with_constant(tensor);
+  const OnnxModel model = with_constant(tensor);
   store_outside(*tensor, folder / "blobs/net.data", {10, 20});
   test::write_text((folder / "blobs/1234").string(), model.bytes());
   const fs::path link = folder / "snapshots/1/net.onnx", data = folder / "snapshots/1/net.data";
@@ -271,7 +271,7 @@ TEST_CASE("A model and its data may be links into another folder") {
 }
 
 TEST_CASE("Constants that are not finite are refused with their name and number") {
-  Model model({-1, 1, 1, 2});
+  OnnxModel model({-1, 1, 1, 2});
   constexpr float kNone = std::numeric_limits<float>::quiet_NaN(), kInfinity = std::numeric_limits<float>::infinity();
   const std::string end = " NaN or infinite, so the network cannot be trained: export it with finite ones";
   SECTION("stored ones") {
@@ -283,7 +283,7 @@ TEST_CASE("Constants that are not finite are refused with their name and number"
     CHECK(model.node("Flatten", {"s"}, {"y"}).problems() == Names{"a constant of n_s: 1 of its 2 values is" + end});
   }
   SECTION("of channels") {
-    Model(Wholes{-1, 2, 1, 1}).proto.Swap(&model.proto);
+    OnnxModel(Wholes{-1, 2, 1, 1}).proto.Swap(&model.proto);
     model.tensor<float>("onnx::d", {2, 1, 1}, {kNone, kNone});
     model.node("Sub", {"x", "onnx::d"}, {"s"});
     CHECK(model.node("Flatten", {"s"}, {"y"}).problems() ==

@@ -65,9 +65,9 @@ inline void set_image(onnx::ValueInfoProto& to, const std::string& name, const W
 }
 
 // An ONNX file with images x and the output y. Extents of -1 are open.
-class Model {
+class OnnxModel {
  public:
-  explicit Model(const Wholes& image = {-1, 2, 4, 4}) {
+  explicit OnnxModel(const Wholes& image = {-1, 2, 4, 4}) {
     proto.set_ir_version(8);
     proto.add_opset_import()->set_version(17);
     set_image(*graph().add_input(), "x", image);
@@ -79,8 +79,8 @@ class Model {
   onnx::GraphProto& graph() { return *proto.mutable_graph(); }
 
   // Appends a node that is named after its first output.
-  Model& node(const std::string& op, const Names& inputs, const Names& outputs,
-              const AttributeValues& attributes = {}) {
+  OnnxModel& node(const std::string& op, const Names& inputs, const Names& outputs,
+                  const AttributeValues& attributes = {}) {
     onnx::NodeProto& node = *graph().add_node();
     node.set_name("n_" + outputs.at(0));
     node.set_op_type(op);
@@ -95,7 +95,7 @@ class Model {
   }
 
   template <class Value>
-  Model& tensor(const std::string& name, const Wholes& shape, const std::vector<Value>& values) {
+  OnnxModel& tensor(const std::string& name, const Wholes& shape, const std::vector<Value>& values) {
     onnx::TensorProto& tensor = *graph().add_initializer();
     tensor.set_name(name);
     tensor.mutable_dims()->Assign(shape.begin(), shape.end());
@@ -103,10 +103,10 @@ class Model {
     return *this;
   }
 
-  Model& number(const std::string& name, float value) { return tensor<float>(name, {}, {value}); }
+  OnnxModel& number(const std::string& name, float value) { return tensor<float>(name, {}, {value}); }
 
   // A parameter with the values 0, 1, 2...
-  Model& parameter(const std::string& name, const Wholes& shape) {
+  OnnxModel& parameter(const std::string& name, const Wholes& shape) {
     std::size_t count = 1;
     for (const std::int64_t extent : shape) count *= static_cast<std::size_t>(extent);
     std::vector<float> values(count);
@@ -115,7 +115,7 @@ class Model {
   }
 
   // The mean image of `from`, of `channels`, and a dense layer of 3 classes.
-  Model& classify(const std::string& from, std::int64_t channels) {
+  OnnxModel& classify(const std::string& from, std::int64_t channels) {
     parameter("head.weight", {3, channels});
     node("GlobalAveragePool", {from}, {"pooled"});
     node("Flatten", {"pooled"}, {"flat"});
@@ -159,8 +159,13 @@ inline std::set<std::string> shared_names(const Graph& graph) {
   return all;
 }
 
+// Returns a network whose first layer makes images with 4 channels, c.
+inline OnnxModel convolved() {
+  return OnnxModel().parameter("conv.weight", {4, 2, 1, 1}).node("Conv", {"x", "conv.weight"}, {"c"});
+}
+
 // The network, which must be the same without the values of its parameters, as a checkpoint has it.
-inline ImportedNetwork read_twice(const Model& model) {
+inline ImportedNetwork read_twice(const OnnxModel& model) {
   const OnnxFile file = model.file();
   const Task task = exported_task(file);
   ImportedNetwork network = read_network(file, task);

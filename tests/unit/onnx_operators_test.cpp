@@ -7,11 +7,11 @@
 namespace annulus {
 namespace {
 
-using test::Model;
+using test::OnnxModel;
 using test::Wholes;
 using Values = std::vector<float>;
 
-Values outputs(const Model& model, const std::vector<std::uint8_t>& pixels) {
+Values outputs(const OnnxModel& model, const std::vector<std::uint8_t>& pixels) {
   OnnxFile file = model.file();
   file.set_pixels(Pixels::normalized);  // with the mean and std that outputs() gives
   return test::outputs(file, pixels);
@@ -27,7 +27,7 @@ void check(const Values& found, const Values& expected) {
 
 // The pixels 0 30 200 / 10 255 90, on which a node computes a.
 struct SixPixels {
-  Model model{{-1, 1, 2, 3}};
+  OnnxModel model{{-1, 1, 2, 3}};
 
   void expect(const Values& expected) {
     model.node("Flatten", {"a"}, {"y"});
@@ -193,7 +193,7 @@ TEST_CASE("Sums of functions over dimensions in ONNX files") {
 TEST_CASE("Convolutions of volumes, whose windows have one element of a dimension, are those of its images") {
   const std::size_t flat = GENERATE(0, 1, 2);
   CAPTURE(flat);
-  Model model({-1, 2, 2, 3});
+  OnnxModel model({-1, 2, 2, 3});
   model.tensor<std::int64_t>("to", {5}, {-1, 1, 2, 2, 3}).node("Reshape", {"x", "to"}, {"volume"});
   Wholes kernel{2, 2, 2}, pads{0, 0, 0, 1, 1, 1};
   kernel[flat] = 1;
@@ -222,7 +222,7 @@ TEST_CASE("Convolutions of volumes, whose windows have one element of a dimensio
 }
 
 TEST_CASE("Convolutions of volumes with windows in all dimensions are refused") {
-  Model model({-1, 2, 2, 3});
+  OnnxModel model({-1, 2, 2, 3});
   model.tensor<std::int64_t>("to", {5}, {-1, 1, 2, 2, 3}).node("Reshape", {"x", "to"}, {"volume"});
   model.parameter("conv.weight", {1, 1, 2, 2, 2}).node("Conv", {"volume", "conv.weight"}, {"y"});
   CHECK(model.problems() == test::Names{"node n_y (Conv): volumes are supported only if the windows have one element "
@@ -232,7 +232,7 @@ TEST_CASE("Convolutions of volumes with windows in all dimensions are refused") 
 TEST_CASE("Large windows of max pools are pooled by rows and by columns") {
   const bool global = GENERATE(true, false);
   const std::int64_t size = global ? 300 : 20;
-  Model model({-1, 1, size, size});
+  OnnxModel model({-1, 1, size, size});
   std::vector<std::uint8_t> pixels(static_cast<std::size_t>(size * size));
   for (std::size_t i = 0; i < pixels.size(); ++i) pixels[i] = static_cast<std::uint8_t>(i * 7919 % 199);
   pixels[pixels.size() - 2] = 255;
@@ -249,7 +249,7 @@ TEST_CASE("Large windows of max pools are pooled by rows and by columns") {
 // oneDNN has the channels of these images last.
 TEST_CASE("The mean of images of one pixel is the pixel") {
   const auto found = [](bool pool) {
-    Model model({-1, 3, 4, 4});
+    OnnxModel model({-1, 3, 4, 4});
     model.parameter("s.weight", {16, 3, 2, 2}).parameter("n.weight", {16}).parameter("c.weight", {16, 16, 2, 2});
     model.node("Conv", {"x", "s.weight"}, {"a"}, {{"strides", Wholes{2, 2}}});
     model.node("Transpose", {"a"}, {"t"}, {{"perm", Wholes{0, 2, 3, 1}}});
@@ -264,7 +264,7 @@ TEST_CASE("The mean of images of one pixel is the pixel") {
 }
 
 TEST_CASE("Lines are read as images of one row") {
-  Model model({-1, 2, 1, 3});
+  OnnxModel model({-1, 2, 1, 3});
   model.tensor<std::int64_t>("to", {3}, {0, 2, 3}).node("Reshape", {"x", "to"}, {"line"});
   const std::vector<std::uint8_t> pixels{1, 6, 2, 5, 3, 4};  // channels last: lines 1 2 3 and 6 5 4
   SECTION("convolution") {
@@ -376,7 +376,7 @@ TEST_CASE("Elements of images at places of several dimensions") {
 
 // Queries, keys and values of PyTorch's scaled_dot_product_attention.
 TEST_CASE("Attention of ONNX files is PyTorch's") {
-  Model model({-1, 1, 3, 2});
+  OnnxModel model({-1, 1, 3, 2});
   const std::vector<std::uint8_t> pixels{0, 3, 2, 1, 1, 2};
   const auto expect = [&](const Values& expected) {
     model.node("Flatten", {"a"}, {"y"});
@@ -403,7 +403,7 @@ TEST_CASE("Attention of ONNX files is PyTorch's") {
 }
 
 TEST_CASE("Attention of ONNX files with the heads in the last dimension") {
-  Model model({-1, 1, 3, 4});
+  OnnxModel model({-1, 1, 3, 4});
   model.tensor<std::int64_t>("to", {3}, {0, 3, 4}).node("Reshape", {"x", "to"}, {"t"});
   const std::vector<std::uint8_t> pixels{0, 3, 2, 1, 1, 2, 2, 0, 1, 1, 0, 1};
   SECTION("each with keys of its own") {
@@ -477,7 +477,7 @@ TEST_CASE("Overlapping patches of ONNX files are added up") {
 }
 
 TEST_CASE("Quantized weights of ONNX files are numbers, which are trained") {
-  Model model({-1, 1, 1, 3});
+  OnnxModel model({-1, 1, 1, 3});
   model.tensor<std::int64_t>("q", {2, 3}, {1, 2, 3, 4, 5, 6}).tensor<float>("s", {2}, {2, 10});
   model.tensor<std::int64_t>("z", {2}, {1, 0}).node("DequantizeLinear", {"q", "s", "z"}, {"w"}, {{"axis", 0}});
   model.node("Flatten", {"x"}, {"f"}).node("Gemm", {"f", "w"}, {"y"}, {{"transB", 1}});
@@ -485,7 +485,7 @@ TEST_CASE("Quantized weights of ONNX files are numbers, which are trained") {
 }
 
 TEST_CASE("Products of ONNX files in Einstein's notation join dimensions") {
-  Model model({-1, 2, 2, 1});
+  OnnxModel model({-1, 2, 2, 1});
   model.tensor<float>("onnx::w", {2, 3}, {1, 2, 3, 10, 20, 30});
   model.node("Einsum", {"x", "onnx::w"}, {"a"}, {{"equation", "bchw,ck->bhwk"}}).node("Flatten", {"a"}, {"y"});
   check(outputs(model, {1, 2, 3, 4}), {21, 42, 63, 43, 86, 129});  // pixels have channels last

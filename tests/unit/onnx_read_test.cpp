@@ -14,9 +14,10 @@
 namespace annulus {
 namespace {
 
+using test::convolved;
 using test::error_of;
-using test::Model;
 using test::Names;
+using test::OnnxModel;
 using test::set_image;
 using test::Wholes;
 
@@ -45,13 +46,8 @@ Names parameters_of(const ImportedNetwork& network) {
   return all;
 }
 
-// A network whose first layer makes images of 4 channels, c.
-Model convolved() {
-  return Model().parameter("conv.weight", {4, 2, 1, 1}).node("Conv", {"x", "conv.weight"}, {"c"});
-}
-
 // The layers between convolved() and classify().
-Names pattern(Model model, const std::string& last, std::int64_t channels = 4) {
+Names pattern(OnnxModel model, const std::string& last, std::int64_t channels = 4) {
   Names all = layers(model.classify(last, channels).read());
   REQUIRE(all.size() >= 5);
   CHECK(all[0] == "input: image input 1x2x4x4");
@@ -69,7 +65,7 @@ const Kind& only(const ImportedNetwork& network) {
 }
 
 TEST_CASE("Convolutions and dense layers of ONNX files keep their names and values") {
-  Model model({-1, 1, 4, 4});
+  OnnxModel model({-1, 1, 4, 4});
   model.parameter("body.0.weight", {2, 1, 3, 3}).parameter("body.0.bias", {2}).parameter("head.bias", {3});
   model.parameter("head.weight", {2, 3});
   model.node("Conv", {"x", "body.0.weight", "body.0.bias"}, {"c"},
@@ -92,7 +88,7 @@ TEST_CASE("Convolutions and dense layers of ONNX files keep their names and valu
 }
 
 TEST_CASE("A product with weights for every pixel's features is a linear layer") {
-  Model model = convolved();
+  OnnxModel model = convolved();
   model.parameter("fc.weight", {4, 5}).parameter("fc.bias", {5});
   model.node("Transpose", {"c"}, {"t"}, {{"perm", Wholes{0, 2, 3, 1}}});
   model.node("MatMul", {"t", "fc.weight"}, {"m"}).node("Add", {"m", "fc.bias"}, {"a"});
@@ -102,7 +98,7 @@ TEST_CASE("A product with weights for every pixel's features is a linear layer")
 }
 
 TEST_CASE("Activations that exporters write as several nodes are read as one layer") {
-  Model model = convolved();
+  OnnxModel model = convolved();
   const auto expect = [&](const std::string& operation) {
     CHECK(pattern(model, "a") == Names{"n_a: " + operation + " 1x4x4x4"});
   };
@@ -187,7 +183,7 @@ TEST_CASE("Activations that exporters write as several nodes are read as one lay
 }
 
 TEST_CASE("Means over the pixels are adaptive pools") {
-  Model model = convolved();
+  OnnxModel model = convolved();
   model.parameter("head.weight", {3, 4});
   SECTION("without the pixels' dimensions") {
     model.node("ReduceMean", {"c"}, {"m"}, {{"axes", Wholes{-1, 2}}, {"keepdims", 0}});
@@ -205,7 +201,7 @@ TEST_CASE("Means over the pixels are adaptive pools") {
 }
 
 TEST_CASE("Squeeze-and-excitation is read from ONNX files") {
-  Model model = convolved();
+  OnnxModel model = convolved();
   model.parameter("se.fc1.weight", {2, 4, 1, 1}).parameter("se.fc2.weight", {4, 2, 1, 1}).parameter("se.fc2.bias", {4});
   model.node("GlobalAveragePool", {"c"}, {"p"}).node("Conv", {"p", "se.fc1.weight"}, {"s"}).node("Relu", {"s"}, {"r"});
   model.node("Conv", {"r", "se.fc2.weight", "se.fc2.bias"}, {"e"}).node("Sigmoid", {"e"}, {"gate"});
@@ -216,7 +212,7 @@ TEST_CASE("Squeeze-and-excitation is read from ONNX files") {
 }
 
 TEST_CASE("Group normalization of the older exporter is one layer, even if it reshapes the scale itself") {
-  Model model = convolved();
+  OnnxModel model = convolved();
   model.tensor<float>("onnx::ones", {2}, {1, 1}).tensor<float>("onnx::zeros", {2}, {0, 0});
   model.parameter("norm.weight", {4}).parameter("norm.bias", {4});
   model.tensor<std::int64_t>("to", {3}, {0, 2, -1}).tensor<std::int64_t>("back", {4}, {-1, 4, 4, 4});
@@ -232,7 +228,7 @@ TEST_CASE("Group normalization of the older exporter is one layer, even if it re
 
 TEST_CASE("Normalization of groups of the older exporter that is not group normalization keeps its parts") {
   const bool by_batch = GENERATE(true, false);
-  Model model({by_batch ? 2 : -1, 2, 4, 4});
+  OnnxModel model({by_batch ? 2 : -1, 2, 4, 4});
   model.parameter("conv.weight", {4, 2, 1, 1}).node("Conv", {"x", "conv.weight"}, {"c"});
   model.tensor<float>("onnx::ones", {by_batch ? 4 : 2}, by_batch ? Values{1, 1, 1, 1} : Values{1, 1});
   model.tensor<float>("onnx::zeros", {by_batch ? 4 : 2}, Values(by_batch ? 4 : 2));
@@ -252,7 +248,7 @@ TEST_CASE("Normalization of groups of the older exporter that is not group norma
 
 TEST_CASE("An element that is repeated is an operand, one of several is not") {
   const std::int64_t channels = GENERATE(1, 4);
-  Model model = convolved();
+  OnnxModel model = convolved();
   model.parameter("gate.weight", {channels, 2, 1, 1}).node("Conv", {"x", "gate.weight"}, {"g"});
   model.tensor<std::int64_t>("first", {4}, {0, 0, 0, 0}).node("Gather", {"g", "first"}, {"r"}, {{"axis", 1}});
   model.node("Mul", {"c", "r"}, {"a"}).classify("a", 4);
@@ -274,7 +270,7 @@ TEST_CASE("Slopes of PReLU are one for each channel") {
 
 TEST_CASE("The last softmax or sigmoid is part of the loss, if it is that loss's") {
   const auto last = [](const std::string& op, LabelKind labels, Loss loss) {
-    Model model = convolved().classify("c", 4);
+    OnnxModel model = convolved().classify("c", 4);
     *model.graph().mutable_node(model.graph().node_size() - 1)->mutable_output(0) = "logits";
     model.node(op, {"logits"}, {"y"});
     const OnnxFile file = model.file();
@@ -293,9 +289,9 @@ TEST_CASE("The last softmax or sigmoid is part of the loss, if it is that loss's
 }
 
 TEST_CASE("Fractional powers are read from ONNX files") {
-  Model model = convolved();
+  OnnxModel model = convolved();
   const auto raised = [&](float exponent) {
-    return Model(model).number("exponent", exponent).node("Pow", {"c", "exponent"}, {"a"});
+    return OnnxModel(model).number("exponent", exponent).node("Pow", {"c", "exponent"}, {"a"});
   };
   CHECK(pattern(raised(0.75f), "a") ==
         Names{"n_a: logarithm 1x4x4x4", "n_a_2: linear function 1x4x4x4", "n_a_3: exponential 1x4x4x4"});
@@ -305,7 +301,7 @@ TEST_CASE("Fractional powers are read from ONNX files") {
 }
 
 TEST_CASE("Means across neighbouring channels are read as windows of images") {
-  Model model = convolved();
+  OnnxModel model = convolved();
   model.tensor<std::int64_t>("axis", {1}, {1});
   model.node("Unsqueeze", {"c", "axis"}, {"volume"});
   SECTION("") {
@@ -317,7 +313,7 @@ TEST_CASE("Means across neighbouring channels are read as windows of images") {
   }
   SECTION("and no others") {
     const auto problem = [&](const Wholes& kernel, const Wholes& pads) {
-      Model other = model;
+      OnnxModel other = model;
       other.node("AveragePool", {"volume"}, {"means"}, {{"kernel_shape", kernel}, {"pads", pads}});
       return other.node("Squeeze", {"means", "axis"}, {"a"}).classify("a", 4).problems().at(0);
     };
@@ -328,7 +324,7 @@ TEST_CASE("Means across neighbouring channels are read as windows of images") {
 }
 
 TEST_CASE("A channel shuffle is read for any batch") {
-  Model model = convolved();
+  OnnxModel model = convolved();
   model.tensor<std::int64_t>("first", {1}, {0}).tensor<std::int64_t>("zero", {1}, {0});
   model.tensor<std::int64_t>("split", {4}, {2, 2, 4, 4}).tensor<std::int64_t>("merged", {3}, {-1, 4, 4});
   model.node("Shape", {"c"}, {"shape"}).node("Gather", {"shape", "first"}, {"batch"});
@@ -341,7 +337,7 @@ TEST_CASE("A channel shuffle is read for any batch") {
 }
 
 TEST_CASE("A class token is repeated for every image of a batch") {
-  Model model = convolved();
+  OnnxModel model = convolved();
   model.parameter("class_token", {1, 1, 4}).parameter("head.weight", {3, 4});
   model.tensor<std::int64_t>("to", {3}, {0, 4, 16}).tensor<std::int64_t>("rest", {2}, {1, 4});
   model.node("Reshape", {"c", "to"}, {"r"}).node("Transpose", {"r"}, {"tokens"}, {{"perm", Wholes{0, 2, 1}}});
@@ -359,7 +355,7 @@ TEST_CASE("A class token is repeated for every image of a batch") {
 }
 
 TEST_CASE("A layer scale is a product with a parameter") {
-  Model model = convolved();
+  OnnxModel model = convolved();
   model.parameter("block.layer_scale", {4, 1, 1}).node("Mul", {"block.layer_scale", "c"}, {"scaled"});
   model.node("Add", {"c", "scaled"}, {"a"});
   CHECK(pattern(model, "a") ==
@@ -367,7 +363,7 @@ TEST_CASE("A layer scale is a product with a parameter") {
 }
 
 TEST_CASE("Batch normalization is read in the form of training and of inference") {
-  Model model = convolved();
+  OnnxModel model = convolved();
   for (const char* name : {"norm.weight", "norm.bias", "norm.running_mean", "norm.running_var"})
     model.parameter(name, {4});
   const Names inputs{"c", "norm.weight", "norm.bias", "norm.running_mean", "norm.running_var"};
@@ -386,7 +382,7 @@ TEST_CASE("Batch normalization is read in the form of training and of inference"
 }
 
 TEST_CASE("Layer normalization by its parts is one layer") {
-  Model model = convolved();
+  OnnxModel model = convolved();
   model.parameter("norm.weight", {4}).parameter("norm.bias", {4}).number("two", 2).number("epsilon", 1e-3f);
   model.node("ReduceMean", {"c"}, {"mean"}, {{"axes", Wholes{-1}}}).node("Sub", {"c", "mean"}, {"d"});
   model.node("Pow", {"d", "two"}, {"square"}).node("ReduceMean", {"square"}, {"var"}, {{"axes", Wholes{-1}}});
@@ -414,7 +410,7 @@ TEST_CASE("Layer normalization by its parts is one layer") {
 
 // As PyTorch's older exporter writes nn.MultiheadAttention: tokens before images, which are exchanged before and after.
 TEST_CASE("Attention by its parts is one layer") {
-  Model model({2, 1, 6, 4});
+  OnnxModel model({2, 1, 6, 4});
   const auto shape = [&](const std::string& name, const Wholes& extents) {
     model.tensor<std::int64_t>(name, {static_cast<std::int64_t>(extents.size())}, extents);
   };
@@ -480,7 +476,7 @@ TEST_CASE("The last layer is replaced if the data has another number of classes"
 }
 
 TEST_CASE("A last layer that cannot be replaced is an error") {
-  Model model = convolved();
+  OnnxModel model = convolved();
   model.number("one", 1).node("GlobalAveragePool", {"c"}, {"p"}).node("Flatten", {"p"}, {"f"});
   model.node("Exp", {"f"}, {"e"}).node("Concat", {"e", "f"}, {"y"}, {{"axis", 1}});
   const OnnxFile file = model.file();
@@ -500,7 +496,7 @@ TEST_CASE("The values of a network can be removed from its file") {
 }
 
 TEST_CASE("Tensors that are trained and also read as constants keep their values without the others") {
-  Model model = convolved();
+  OnnxModel model = convolved();
   SECTION("combined with pixels") {
     model.parameter("p", {2, 1, 1}).node("Sub", {"x", "p"}, {"b"}).node("PRelu", {"b", "p"}, {"a"}).classify("a", 2);
   }
@@ -530,7 +526,7 @@ TEST_CASE("Tensors that are trained and also read as constants keep their values
 }
 
 TEST_CASE("Absolute values of whole numbers are constants") {
-  Model model = convolved();
+  OnnxModel model = convolved();
   model.tensor<std::int64_t>("negative", {4}, {-1, -4, 2, -8}).node("Abs", {"negative"}, {"to"});
   model.node("Reshape", {"c", "to"}, {"r"}).node("Relu", {"r"}, {"s"});
   model.tensor<std::int64_t>("back", {4}, {0, 4, 4, 4}).node("Reshape", {"s", "back"}, {"a"});
@@ -540,7 +536,7 @@ TEST_CASE("Absolute values of whole numbers are constants") {
 }
 
 TEST_CASE("Numbers that an operator needs may have any name") {
-  Model model = convolved();
+  OnnxModel model = convolved();
   SECTION("of a clip") {
     model.tensor<float>("low", {1}, {-1}).tensor<float>("high", {1}, {6}).node("Clip", {"c", "low", "high"}, {"a"});
     CHECK(pattern(model, "a") == Names{"n_a: clip 1x4x4x4"});
@@ -578,7 +574,7 @@ TEST_CASE("Numbers that an operator needs may have any name") {
 }
 
 TEST_CASE("Names of layers are unique, also those of parameters") {
-  Model model = convolved();
+  OnnxModel model = convolved();
   for (int i = 0; i < 3; ++i)
     model.node("Sigmoid", {i == 0 ? "c" : fmt::format("s{}", i - 1)}, {fmt::format("s{}", i)});
   for (onnx::NodeProto& node : *model.graph().mutable_node()) node.set_name("same/node");
@@ -619,7 +615,7 @@ TEST_CASE("A file that is not an ONNX file, or a part of one, is an error") {
 }
 
 TEST_CASE("Errors of ONNX files name what does not fit") {
-  Model model = convolved();
+  OnnxModel model = convolved();
   SECTION("old operators") {
     model.proto.mutable_opset_import(0)->set_version(9);
     CHECK(model.error() ==
@@ -705,19 +701,19 @@ TEST_CASE("Errors of ONNX files name what does not fit") {
 
 TEST_CASE("Images of an open size are an error, but a batch may be open") {
   const auto error = [](const Wholes& image) {
-    return error_of([&] { Model(image).node("Relu", {"x"}, {"y"}).file(); });
+    return error_of([&] { OnnxModel(image).node("Relu", {"x"}, {"y"}).file(); });
   };
   for (const Wholes& image : {Wholes{-1, -1, 4, 4}, Wholes{-1, 2, -1, 4}, Wholes{1, 2, 4, -1}})
     CHECK(error(image) == "net.onnx: its input x leaves more than the batch open: export it with a fixed image size");
   CHECK(error({-1, 2, 4}) ==
         "net.onnx: its input x has 3 dimensions, but images have 4: batch, channels, height, width");
   CHECK(error({-1, 2, 4, std::int64_t{1} << 40}) == "net.onnx: its input x has an extent of 1099511627776");
-  CHECK_NOTHROW(Model({-1, 2, 4, 4}).node("Relu", {"x"}, {"y"}).file());
-  CHECK_NOTHROW(Model({3, 2, 4, 4}).node("Relu", {"x"}, {"y"}).file());
+  CHECK_NOTHROW(OnnxModel({-1, 2, 4, 4}).node("Relu", {"x"}, {"y"}).file());
+  CHECK_NOTHROW(OnnxModel({3, 2, 4, 4}).node("Relu", {"x"}, {"y"}).file());
 }
 
 TEST_CASE("Every node of an ONNX file that cannot be read is named with its reason") {
-  Model model = convolved();
+  OnnxModel model = convolved();
   const auto expect = [&](const std::string& last, const Names& lines) {
     model.classify(last, 4);
     CHECK(model.problems() == lines);
@@ -780,7 +776,7 @@ TEST_CASE("Every node of an ONNX file that cannot be read is named with its reas
     model.number("always", 1).node("If", {"always"}, {"a"});
     onnx::AttributeProto& branch = *model.graph().mutable_node(1)->add_attribute();
     branch.set_name("then_branch");
-    Model inner;
+    OnnxModel inner;
     inner.node("Relu", {"nowhere"}, {"b"});
     *branch.mutable_g() = inner.graph();
     branch.mutable_g()->mutable_output(0)->set_name("b");
@@ -831,7 +827,7 @@ TEST_CASE("Every node of an ONNX file that cannot be read is named with its reas
 
 TEST_CASE("Tensors of ONNX files may be in other files of its folder") {
   const test::TemporaryFolder folder;
-  Model model = convolved();
+  OnnxModel model = convolved();
   model.classify("c", 4);
   onnx::TensorProto& tensor = *model.graph().mutable_initializer(0);
   tensor.clear_float_data();
@@ -915,8 +911,8 @@ TEST_CASE("Tensors of ONNX files may be in other files of its folder") {
 }
 
 // A function {a, b} -> {r, s} of LeakyRelu, whose alpha it refers to, and of a product, and one that calls it.
-Model with_functions() {
-  Model model = convolved();
+OnnxModel with_functions() {
+  OnnxModel model = convolved();
   model.proto.add_opset_import()->set_domain("local");
   const auto function = [&](const std::string& name, const Names& inputs, const Names& outputs) -> auto& {
     onnx::FunctionProto& added = *model.proto.add_functions();
@@ -957,14 +953,15 @@ Model with_functions() {
 }
 
 // A call of a function of with_functions().
-Model& call(Model& model, const std::string& name, const Names& inputs, const Names& outputs, float slope = 0.25f) {
+OnnxModel& call(OnnxModel& model, const std::string& name, const Names& inputs, const Names& outputs,
+                float slope = 0.25f) {
   model.node(name, inputs, outputs, {{"slope", slope}});
   model.graph().mutable_node(model.graph().node_size() - 1)->set_domain("local");
   return model;
 }
 
 TEST_CASE("Functions of ONNX files are replaced by their nodes") {
-  Model model = with_functions().parameter("block.scale", {4, 1, 1});
+  OnnxModel model = with_functions().parameter("block.scale", {4, 1, 1});
   call(model, "Outer", {"c", "block.scale"}, {"d", "e"}, 0.5f);
   model.node("Add", {"d", "e"}, {"f"});
   call(model, "Outer", {"f", "block.scale"}, {"a"});
@@ -987,7 +984,7 @@ TEST_CASE("Functions of ONNX files are replaced by their nodes") {
 }
 
 TEST_CASE("Functions of ONNX files that cannot be replaced are errors") {
-  Model model = with_functions().parameter("scale", {4, 1, 1});
+  OnnxModel model = with_functions().parameter("scale", {4, 1, 1});
   call(model, "Outer", {"c", "scale"}, {"a"}).classify("a", 4);
   const auto inner = [&] { return model.proto.mutable_functions(0); };
   SECTION("a function that calls itself") {
@@ -1016,7 +1013,7 @@ TEST_CASE("Functions of ONNX files that cannot be replaced are errors") {
 }
 
 TEST_CASE("Functions of ONNX files that become too large are errors") {
-  Model model = with_functions().parameter("scale", {4, 1, 1});
+  OnnxModel model = with_functions().parameter("scale", {4, 1, 1});
   const std::string start = "net.onnx: its functions have more than ";
   SECTION("by calling each other") {
     for (int level = 0; level < 30; ++level) {  // each calls the one before twice
@@ -1042,7 +1039,7 @@ TEST_CASE("Functions of ONNX files that become too large are errors") {
 }
 
 TEST_CASE("Many calls of a function without names are not named in quadratic time") {
-  Model model = with_functions().parameter("scale", {4, 1, 1});
+  OnnxModel model = with_functions().parameter("scale", {4, 1, 1});
   std::string last = "c";
   for (int i = 0; i < 8'000; ++i) {
     const std::string output = fmt::format("r{}", i);
@@ -1057,7 +1054,7 @@ TEST_CASE("Many calls of a function without names are not named in quadratic tim
 }
 
 TEST_CASE("Attributes of functions that a call does not give have their default") {
-  Model model = with_functions().parameter("scale", {4, 1, 1});
+  OnnxModel model = with_functions().parameter("scale", {4, 1, 1});
   call(model, "Inner", {"c", "scale"}, {"a"}).classify("a", 4);
   model.graph().mutable_node(1)->clear_attribute();
   SECTION("of the operator") {
@@ -1076,7 +1073,7 @@ TEST_CASE("Attributes of functions that a call does not give have their default"
 }
 
 TEST_CASE("Calls in the branches of functions are replaced") {
-  Model model = with_functions().parameter("scale", {4, 1, 1}).tensor<std::int64_t>("always", {}, {1});
+  OnnxModel model = with_functions().parameter("scale", {4, 1, 1}).tensor<std::int64_t>("always", {}, {1});
   onnx::FunctionProto& choice = *model.proto.add_functions();
   choice.set_domain("local");
   choice.set_name("Choice");
@@ -1100,7 +1097,7 @@ TEST_CASE("Calls in the branches of functions are replaced") {
 }
 
 TEST_CASE("a file of 10,000 nodes is not read in quadratic time") {
-  Model model = convolved();
+  OnnxModel model = convolved();
   std::string last = "c";
   for (int i = 0; i < 10'000; ++i) {
     const std::string output = fmt::format("r{}", i);

@@ -10,8 +10,9 @@
 namespace annulus {
 namespace {
 
-using test::Model;
+using test::convolved;
 using test::Names;
+using test::OnnxModel;
 using test::read_twice;
 using test::shared_names;
 using test::state_names;
@@ -29,7 +30,7 @@ void add_property(google::protobuf::Message& message, PropertyField field, const
 }
 
 // Gives the last node what PyTorch's newer exporter writes: its module, and the parameters of the traced operation.
-void trace(Model& model, const std::string& module, const Names& parameters) {
+void trace(OnnxModel& model, const std::string& module, const Names& parameters) {
   onnx::NodeProto& node = *model.graph().mutable_node(model.graph().node_size() - 1);
   add_property(node, PropertyField::node, "pkg.torch.onnx.name_scopes", "['', '" + module + "', 'op']");
   std::string text = "%op : [num_users=1] = call_function[target=torch.ops.aten.op.default](args = (%x";
@@ -38,7 +39,7 @@ void trace(Model& model, const std::string& module, const Names& parameters) {
 }
 
 // Writes the signature of torch.export's graph: parameters are called p_mid_weight in it, and buffers b_mid_weight.
-void sign(Model& model, const Names& parameters, const Names& buffers = {}) {
+void sign(OnnxModel& model, const Names& parameters, const Names& buffers = {}) {
   std::string text = "\n# inputs\n";
   for (const auto& [all, prefix, kind] : {std::tuple(parameters, "p_", "PARAMETER"), {buffers, "b_", "BUFFER"}})
     for (std::string name : all) {
@@ -49,14 +50,9 @@ void sign(Model& model, const Names& parameters, const Names& buffers = {}) {
   add_property(model.graph(), PropertyField::graph, "pkg.torch.export.ExportedProgram.graph_signature", text);
 }
 
-Model& named(Model& model, const std::string& path) {
+OnnxModel& named(OnnxModel& model, const std::string& path) {
   model.graph().mutable_node(model.graph().node_size() - 1)->set_name(path);
   return model;
-}
-
-// A network whose first layer makes images of 4 channels, c.
-Model convolved() {
-  return Model().parameter("conv.weight", {4, 2, 1, 1}).node("Conv", {"x", "conv.weight"}, {"c"});
 }
 
 const std::vector<float> kOnes(4, 1.0f), kZeros(4, 0.0f);
@@ -64,7 +60,7 @@ const std::vector<float> kOnes(4, 1.0f), kZeros(4, 0.0f);
 }  // namespace
 
 TEST_CASE("Layers share a parameter if their module is called several times", "[onnx_separate]") {
-  Model model = convolved();
+  OnnxModel model = convolved();
   model.parameter("mid.weight", {4, 4, 1, 1}).tensor("mid.bias", {4}, kZeros).tensor("norm.weight", {4}, kOnes);
   std::string value = "c";
   const bool newer = GENERATE(false, true);
@@ -86,7 +82,7 @@ TEST_CASE("Layers share a parameter if their module is called several times", "[
 }
 
 TEST_CASE("Layers of equal tensors that an exporter stored once train their own", "[onnx_separate]") {
-  Model model = convolved();
+  OnnxModel model = convolved();
   model.tensor("a.weight", {4}, kOnes).tensor("a.bias", {4}, kZeros);
   const bool newer = GENERATE(false, true);
   std::string value = "c";
@@ -106,7 +102,7 @@ TEST_CASE("Layers of equal tensors that an exporter stored once train their own"
 }
 
 TEST_CASE("Equal tensors of a batch norm and of the calls of another one are separated", "[onnx_separate]") {
-  Model model = convolved();
+  OnnxModel model = convolved();
   model.tensor("a.weight", {4}, kOnes).tensor("a.bias", {4}, kZeros);
   std::string value = "c";
   for (const std::string call : {"a", "b", "b_1"}) {
@@ -123,7 +119,7 @@ TEST_CASE("Equal tensors of a batch norm and of the calls of another one are sep
 }
 
 TEST_CASE("Modules may be tied, and PyTorch has a name for each", "[onnx_separate]") {
-  Model model = convolved();
+  OnnxModel model = convolved();
   model.parameter("b.weight", {4, 4, 1, 1}).parameter("b.bias", {4});
   model.node("Conv", {"c", "b.weight"}, {"a"});
   const bool newer = GENERATE(false, true);
@@ -139,7 +135,7 @@ TEST_CASE("Modules may be tied, and PyTorch has a name for each", "[onnx_separat
 }
 
 TEST_CASE("Copies of a module in a list train their own, though their elements are equal", "[onnx_separate]") {
-  Model model = convolved();
+  OnnxModel model = convolved();
   model.parameter("layers.0.fc.weight", {4, 4, 1, 1});
   model.node("Conv", {"c", "layers.0.fc.weight"}, {"a"});
   named(model, "/layers.0/fc/Conv").node("Conv", {"a", "layers.0.fc.weight"}, {"b"});
@@ -150,7 +146,7 @@ TEST_CASE("Copies of a module in a list train their own, though their elements a
 }
 
 TEST_CASE("A parameter is one in several forms", "[onnx_separate]") {
-  Model model = convolved();
+  OnnxModel model = convolved();
   SECTION("transposed by the exporter") {
     model.parameter("a.weight", {4, 4})
         .tensor<float>("t", {4, 4}, {0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15});
@@ -179,7 +175,7 @@ TEST_CASE("A parameter is one in several forms", "[onnx_separate]") {
 }
 
 TEST_CASE("A shared last layer cannot be replaced", "[onnx_separate]") {
-  Model model;
+  OnnxModel model;
   model.parameter("a.weight", {2, 2}).node("GlobalAveragePool", {"x"}, {"p"}).node("Flatten", {"p"}, {"f"});
   model.node("Gemm", {"f", "a.weight"}, {"a"}, {{"transB", 1}}).node("Gemm", {"a", "a.weight"}, {"y"}, {{"transB", 1}});
   CHECK(shared_names(read_twice(model).graph) == Set{"weight = a.weight"});

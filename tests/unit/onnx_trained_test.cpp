@@ -14,29 +14,25 @@
 namespace annulus {
 namespace {
 
-using test::Model;
+using test::convolved;
 using test::Names;
+using test::OnnxModel;
 using test::read_twice;
 using test::state_names;
 using test::trained_names;
 using test::Wholes;
 
 // Marks a tensor as torch.export does.
-void mark(Model& model, const std::string& tensor, const std::string& kind) {
+void mark(OnnxModel& model, const std::string& tensor, const std::string& kind) {
   onnx::ValueInfoProto& value = *model.graph().add_value_info();
   value.set_name(tensor);
   set_only_property(value, PropertyField::value, "pkg.torch.export.graph_signature.InputSpec.kind", kind);
 }
 
 // Marks the tensors that are not buffers as parameters.
-void mark_all(Model& model, const std::set<std::string>& buffers = {}) {
+void mark_all(OnnxModel& model, const std::set<std::string>& buffers = {}) {
   for (const onnx::TensorProto& tensor : model.graph().initializer())
     mark(model, tensor.name(), buffers.contains(tensor.name()) ? "BUFFER" : "PARAMETER");
-}
-
-// A network whose first layer makes images of 4 channels, c.
-Model convolved() {
-  return Model().parameter("conv.weight", {4, 2, 1, 1}).node("Conv", {"x", "conv.weight"}, {"c"});
 }
 
 // The network after it was exported.
@@ -51,7 +47,7 @@ ImportedNetwork exported(const ImportedNetwork& network) {
 using Set = std::set<std::string>;
 
 TEST_CASE("Parameters of any name and of no dimension are trained", "[onnx_trained]") {
-  Model model = convolved();
+  OnnxModel model = convolved();
   model.parameter("val_scale", {1, 4, 1, 1})
       .parameter("const_bias", {4, 1, 1})
       .parameter("layer_output_scale", {4, 1, 1});
@@ -88,7 +84,7 @@ TEST_CASE("Parameters of any name and of no dimension are trained", "[onnx_train
 TEST_CASE("Names that exporters make up are those of constants, but of weights in layers", "[onnx_trained]") {
   for (const char* name : {"onnx::Mul_12", "12", "/body/Constant_output_0", "/body/Constant_1_output_0"}) {
     CAPTURE(name);
-    Model model = convolved();
+    OnnxModel model = convolved();
     model.parameter(name, {4, 1, 1}).node("Mul", {"c", name}, {"a"});
     model.parameter("onnx::Conv_13", {4, 4, 1, 1}).node("Conv", {"a", "onnx::Conv_13"}, {"b"}).classify("b", 4);
     const ImportedNetwork network = read_twice(model);
@@ -100,7 +96,7 @@ TEST_CASE("Names that exporters make up are those of constants, but of weights i
 }
 
 TEST_CASE("Buffers are not trained, wherever they are used, and keep their names", "[onnx_trained]") {
-  Model model = convolved();
+  OnnxModel model = convolved();
   std::string name = "mid.k";
   SECTION("weights of a convolution") {
     model.parameter(name, {4, 1, 3, 3}).node("Conv", {"c", name}, {"a"}, {{"group", 4}, {"pads", Wholes{1, 1, 1, 1}}});
@@ -137,7 +133,7 @@ TEST_CASE("Buffers are not trained, wherever they are used, and keep their names
 }
 
 TEST_CASE("Buffers in arithmetic and behind views are constants", "[onnx_trained]") {
-  Model model = convolved();
+  OnnxModel model = convolved();
   model.parameter("mid.k", {4}).tensor<std::int64_t>("to", {3}, {4, 1, 1});
   SECTION("reshaped") {
     model.node("Reshape", {"mid.k", "to"}, {"k"}).node("Mul", {"c", "k"}, {"a"});
@@ -158,7 +154,7 @@ TEST_CASE("Buffers in arithmetic and behind views are constants", "[onnx_trained
 }
 
 TEST_CASE("Parameters keep their names in layers", "[onnx_trained]") {
-  Model model = convolved();
+  OnnxModel model = convolved();
   model.parameter("mid.k", {4, 4, 1, 1}).parameter("mid.b.bias", {4}).node("Conv", {"c", "mid.k", "mid.b.bias"}, {"a"});
   model.parameter("gamma", {4}).parameter("beta", {4}).node("InstanceNormalization", {"a", "gamma", "beta"}, {"b"});
   const bool marks = GENERATE(true, false);
@@ -172,7 +168,7 @@ TEST_CASE("Parameters keep their names in layers", "[onnx_trained]") {
 
 TEST_CASE("Group normalization is trained though the older exporter reshaped the scale and the shift",
           "[onnx_trained]") {
-  Model model = convolved();
+  OnnxModel model = convolved();
   model.tensor<float>("onnx::ones", {2}, {1, 1}).tensor<float>("onnx::zeros", {2}, {0, 0});
   model.tensor<std::int64_t>("to", {3}, {0, 2, -1}).tensor<std::int64_t>("back", {4}, {-1, 4, 4, 4});
   const bool fresh = GENERATE(true, false);
@@ -189,7 +185,7 @@ TEST_CASE("Group normalization is trained though the older exporter reshaped the
 }
 
 TEST_CASE("Matrices of features and units keep their order in the state_dict", "[onnx_trained]") {
-  Model model = convolved();
+  OnnxModel model = convolved();
   model.parameter("mid.k", {4, 5}).node("MatMul", {"c", "mid.k"}, {"a"}).classify("a", 4);
   const ImportedNetwork network = read_twice(model);
   const auto tensors = state_dict(network.graph);
@@ -203,7 +199,7 @@ TEST_CASE("Matrices of features and units keep their order in the state_dict", "
 }
 
 TEST_CASE("Batch normalization without a scale and a shift has none that are trained", "[onnx_trained]") {
-  Model model = convolved();
+  OnnxModel model = convolved();
   model.parameter("mid.running_mean", {4}).parameter("mid.running_var", {4}).parameter("head.weight", {3, 4});
   Names inputs{"c", "ones", "zeros", "mid.running_mean", "mid.running_var"};
   SECTION("constants") {
@@ -241,12 +237,12 @@ TEST_CASE("Batch normalization without a scale and a shift has none that are tra
 
 TEST_CASE("What a file's optimizer computed from a parameter is trained if it has the same elements",
           "[onnx_trained]") {
-  const auto fold = [](Model& model, const std::string& tensor, const std::string& from) {
+  const auto fold = [](OnnxModel& model, const std::string& tensor, const std::string& from) {
     onnx::ValueInfoProto& value = *model.graph().add_value_info();
     value.set_name(tensor);
     set_only_property(value, PropertyField::value, "pkg.onnxscript.optimizer.folded_from", from);
   };
-  Model model = convolved();
+  OnnxModel model = convolved();
   model.parameter("val_9", {4, 1, 1})
       .parameter("exp", {})
       .node("Mul", {"c", "val_9"}, {"b"})
@@ -278,7 +274,7 @@ TEST_CASE("What a file's optimizer computed from a parameter is trained if it ha
 }
 
 TEST_CASE("A parameter that the network cannot train is an error if the file marks it", "[onnx_trained]") {
-  Model model = convolved();
+  OnnxModel model = convolved();
   model.tensor<float>("mid.p", {1}, {2}).node("Clip", {"c", "", "mid.p"}, {"a"}).classify("a", 4);
   CHECK(read_twice(model).trained.text() == "trained: 2 tensors; not trained: 1 (mid.p)");
   mark_all(model);
@@ -287,7 +283,7 @@ TEST_CASE("A parameter that the network cannot train is an error if the file mar
 }
 
 TEST_CASE("Parameters combined with the images are trained if the file marks them", "[onnx_trained]") {
-  Model model;
+  OnnxModel model;
   model.parameter("shift", {2, 1, 1}).node("Sub", {"x", "shift"}, {"c"}).classify("c", 2);
   CHECK(read_twice(model).trained.not_trained == Names{"shift"});
   mark_all(model);
@@ -295,7 +291,7 @@ TEST_CASE("Parameters combined with the images are trained if the file marks the
 }
 
 TEST_CASE("Parameters that the output does not depend on are reported", "[onnx_trained]") {
-  Model model = convolved();
+  OnnxModel model = convolved();
   model.parameter("other", {4, 1, 1}).node("Mul", {"c", "other"}, {"a"}).classify("c", 4);
   mark_all(model);
   CHECK(read_twice(model).trained.text() ==

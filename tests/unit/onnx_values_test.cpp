@@ -7,11 +7,11 @@
 namespace annulus {
 namespace {
 
-using test::Model;
+using test::OnnxModel;
 using test::Wholes;
 using Values = std::vector<float>;
 
-void check(const Values& found, const Values& expected) {
+void check_close(const Values& found, const Values& expected) {
   REQUIRE(found.size() == expected.size());
   for (std::size_t i = 0; i < found.size(); ++i) {
     CAPTURE(i);
@@ -20,18 +20,18 @@ void check(const Values& found, const Values& expected) {
 }
 
 // The pixels 0 30 200 / 10 255 90, on which a node computes a.
-struct Trial {
-  Model model{{-1, 1, 2, 3}};
+struct NodeOnPixels {
+  OnnxModel model{{-1, 1, 2, 3}};
 
   void expect(const Values& expected) {
     model.node("Flatten", {"a"}, {"y"});
-    check(test::outputs(model.file(), {0, 30, 200, 10, 255, 90}), expected);
+    check_close(test::outputs(model.file(), {0, 30, 200, 10, 255, 90}), expected);
   }
 };
 
 // Expected values are those of PyTorch's interpolate().
 TEST_CASE("Resized images of ONNX files are PyTorch's") {
-  Trial t;
+  NodeOnPixels t;
   SECTION("bilinear, by a scale that does not divide") {
     t.model.tensor<float>("s", {4}, {1, 1, 1.7f, 1.7f});
     t.model.node("Resize", {"x", "", "s"}, {"a"}, {{"mode", "linear"}});
@@ -71,7 +71,7 @@ TEST_CASE("Resized images of ONNX files are PyTorch's") {
 }
 
 TEST_CASE("Resized images of ONNX files begin a pixel where PyTorch's do") {
-  Model model({-1, 1, 1, 20});
+  OnnxModel model({-1, 1, 1, 20});
   model.tensor<float>("s", {4}, {1, 1, 1, 1.7f});  // 17 / 1.7 is 10, but 1.7 is stored as a larger number
   model.node("Resize", {"x", "", "s"}, {"a"},
              {{"coordinate_transformation_mode", "asymmetric"}, {"nearest_mode", "floor"}});
@@ -85,7 +85,7 @@ TEST_CASE("Resized images of ONNX files begin a pixel where PyTorch's do") {
 }
 
 TEST_CASE("Padded images of ONNX files have the values of their definition") {
-  Trial t;
+  NodeOnPixels t;
   const auto pad = [&](const std::string& mode, const Wholes& sides) {
     t.model.tensor<std::int64_t>("sides", {8}, sides).tensor<float>("border", {1}, {7});
     t.model.node("Pad", {"x", "sides", "border"}, {"a"}, {{"mode", mode}});
@@ -112,18 +112,18 @@ TEST_CASE("Gemm of ONNX files scales and transposes its operands") {
   const bool rows = GENERATE(true, false);
   const float alpha = GENERATE(1.0f, 0.5f), beta = GENERATE(1.0f, -2.0f, 0.0f);
   const bool each = GENERATE(true, false);  // a bias for each unit, or one for all
-  Model model({-1, 1, 1, 3});
+  OnnxModel model({-1, 1, 1, 3});
   model.tensor<float>("weight", rows ? Wholes{2, 3} : Wholes{3, 2},
                       rows ? Values{1, 2, 3, 4, 5, 6} : Values{1, 4, 2, 5, 3, 6});
   model.tensor<float>("bias", {each ? 2 : 1}, each ? Values{10, 20} : Values{10});
   model.node("Flatten", {"x"}, {"f"});
   model.node("Gemm", {"f", "weight", "bias"}, {"y"}, {{"transB", rows ? 1 : 0}, {"alpha", alpha}, {"beta", beta}});
   CAPTURE(rows, alpha, beta, each);
-  check(test::outputs(model.file(), {3, 5, 7}), {alpha * 34 + beta * 10, alpha * 79 + beta * (each ? 20 : 10)});
+  check_close(test::outputs(model.file(), {3, 5, 7}), {alpha * 34 + beta * 10, alpha * 79 + beta * (each ? 20 : 10)});
 }
 
 TEST_CASE("Learned numbers of ONNX files are values of their own") {
-  Trial trial;
+  NodeOnPixels trial;
   trial.model.proto.set_producer_name("pytorch");
   trial.model.number("t", 0.5f).number("s", 3).tensor<std::int64_t>("to", {4}, {1, 1, 1, 1});
   trial.model.node("Exp", {"t"}, {"e"}).node("Mul", {"e", "s"}, {"product"}).node("Reshape", {"product", "to"}, {"r"});
@@ -134,21 +134,21 @@ TEST_CASE("Learned numbers of ONNX files are values of their own") {
 }
 
 TEST_CASE("Gemm of ONNX files with a transposed first operand") {
-  Model model({-1, 1, 1, 3});
+  OnnxModel model({-1, 1, 1, 3});
   model.tensor<float>("weight", {2, 3}, {1, 2, 3, 4, 5, 6});
   model.node("Flatten", {"x"}, {"f"}).node("Transpose", {"f"}, {"t"}, {{"perm", Wholes{1, 0}}});
   model.node("Gemm", {"t", "weight"}, {"y"}, {{"transA", 1}, {"transB", 1}});
-  check(test::outputs(model.file(), {3, 5, 7}), {34, 79});
+  check_close(test::outputs(model.file(), {3, 5, 7}), {34, 79});
 }
 
 TEST_CASE("Gemm of ONNX files needs matrices") {
-  Model model({-1, 3, 1, 1});
+  OnnxModel model({-1, 3, 1, 1});
   model.parameter("weight", {2, 1}).node("Gemm", {"x", "weight"}, {"y"}, {{"transB", 1}});
   CHECK(model.problems() == test::Names{"node n_y (Gemm): its input of 1x3x1x1 is not a matrix: use MatMul"});
 }
 
 TEST_CASE("Choices of ONNX files keep the values of their condition") {
-  Trial t;
+  NodeOnPixels t;
   t.model.tensor<std::int64_t>("mask", {2, 1}, {1, 0}).tensor<float>("fill", {1}, {7});
   SECTION("where it is true") {
     t.model.node("Where", {"mask", "x", "fill"}, {"a"});
@@ -166,7 +166,7 @@ TEST_CASE("Choices of ONNX files keep the values of their condition") {
 
 TEST_CASE("Groups of ONNX files are normalized without a scale and a shift") {
   const bool scaled = GENERATE(false, true);  // along the rows, so that it is not a group norm's
-  Model model({-1, 1, 2, 3});
+  OnnxModel model({-1, 1, 2, 3});
   model.tensor<float>("onnx::one", {1}, {1}).tensor<float>("onnx::zero", {1}, {0});
   model.tensor<std::int64_t>("to", {3}, {0, 1, -1}).tensor<std::int64_t>("back", {4}, {-1, 1, 2, 3});
   model.parameter("scale", {3}).parameter("shift", {3}).node("Reshape", {"x", "to"}, {"groups"});
@@ -180,11 +180,11 @@ TEST_CASE("Groups of ONNX files are normalized without a scale and a shift") {
     expected[i] /= std::sqrt(16.0f / 6 + 0.25f);
     if (scaled) expected[i] = expected[i] * column + column;
   }
-  check(test::outputs(model.file(), {1, 2, 3, 6, 2, 4}), expected);
+  check_close(test::outputs(model.file(), {1, 2, 3, 6, 2, 4}), expected);
 }
 
 TEST_CASE("Layer normalization by its parts and GELU by tanh compute what their parts do") {
-  Model model({-1, 1, 1, 4});
+  OnnxModel model({-1, 1, 1, 4});
   model.tensor<float>("w", {4}, {1, 2, 3, 4}).tensor<float>("b", {4}, {0.5f, 0, 0, -1}).number("two", 2);
   model.number("epsilon", 0.25f).node("Flatten", {"x"}, {"f"});
   model.node("ReduceMean", {"f"}, {"mean"}, {{"axes", Wholes{-1}}}).node("Sub", {"f", "mean"}, {"d"});
@@ -201,7 +201,7 @@ TEST_CASE("Layer normalization by its parts and GELU by tanh compute what their 
     const double g = (x[i] - 3) / std::sqrt(3.5 + 0.25) * w[i] + b[i];
     expected.push_back(static_cast<float>(0.5 * g * (1 + std::tanh(0.79788456 * (g + 0.044715 * g * g * g)))));
   }
-  check(test::outputs(model.file(), {1, 2, 3, 6}), expected);
+  check_close(test::outputs(model.file(), {1, 2, 3, 6}), expected);
 }
 
 }  // namespace

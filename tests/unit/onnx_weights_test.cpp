@@ -12,12 +12,12 @@
 namespace annulus {
 namespace {
 
-using test::Model;
 using test::Names;
+using test::OnnxModel;
 using test::Wholes;
 
 // Adds a parameter whose element i is sin(0.7 i + phase) / 2.
-void add_wave(Model& model, const std::string& name, const Wholes& shape, double phase) {
+void add_wave(OnnxModel& model, const std::string& name, const Wholes& shape, double phase) {
   std::int64_t count = 1;
   for (const std::int64_t extent : shape) count *= extent;
   std::vector<float> values;
@@ -27,7 +27,7 @@ void add_wave(Model& model, const std::string& name, const Wholes& shape, double
 }
 
 // The gradients of the mean loss of two images by every parameter that is trained: the sum of element i times cos i.
-std::map<std::string, double> gradients(const Model& onnx) {
+std::map<std::string, double> gradients(const OnnxModel& onnx) {
   const OnnxFile file = onnx.file();
   Task task = exported_task(file);
   task.mean.assign(task.image.channels, 0);
@@ -67,7 +67,7 @@ void check(const std::map<std::string, double>& found, const std::map<std::strin
 }
 
 // The network's layers but the input, the mean image, the head and the loss.
-Names middle(const Model& model) {
+Names middle(const OnnxModel& model) {
   Names all;
   const ImportedNetwork network = model.read();
   for (const Node& node : network.graph.nodes()) all.emplace_back(name(node.operation));
@@ -75,7 +75,7 @@ Names middle(const Model& model) {
 }
 
 // The mean image of `from`, of `channels`, and a dense layer of 3 classes.
-void classify(Model& model, const std::string& from, std::int64_t channels) {
+void classify(OnnxModel& model, const std::string& from, std::int64_t channels) {
   add_wave(model, "head.weight", {3, channels}, 0.3);
   model.node("GlobalAveragePool", {from}, {"pooled"}).node("Flatten", {"pooled"}, {"flat"});
   model.node("Gemm", {"flat", "head.weight"}, {"y"}, {{"transB", 1}});
@@ -83,7 +83,7 @@ void classify(Model& model, const std::string& from, std::int64_t channels) {
 
 // Expected values of this file are PyTorch's, in float64.
 TEST_CASE("Standardized weights of ONNX files are trained as PyTorch does") {
-  Model model;
+  OnnxModel model;
   add_wave(model, "conv.weight", {4, 2, 3, 3}, 0);
   add_wave(model, "conv.bias", {4}, 1);
   model.number("epsilon", 1e-5f);
@@ -98,7 +98,7 @@ TEST_CASE("Standardized weights of ONNX files are trained as PyTorch does") {
 }
 
 TEST_CASE("Batch normalization of weights of ONNX files has the statistics of the weights") {
-  Model model;
+  OnnxModel model;
   add_wave(model, "conv.weight", {4, 1, 3, 3}, 0);
   add_wave(model, "conv.gain", {4, 1, 1, 1}, 1);
   model.tensor<std::int64_t>("rows", {3}, {1, 4, -1}).tensor<std::int64_t>("all", {1}, {-1});
@@ -126,7 +126,7 @@ TEST_CASE("Batch normalization of weights of ONNX files has the statistics of th
 }
 
 TEST_CASE("Weight normalization of ONNX files is trained as PyTorch does") {
-  Model model;
+  OnnxModel model;
   add_wave(model, "up.original0", {2, 1, 1, 1}, 1);
   add_wave(model, "up.original1", {2, 4, 3, 3}, 0);
   model.node("ReduceL2", {"up.original1"}, {"norm"}, {{"axes", Wholes{1, 2, 3}}});
@@ -138,7 +138,7 @@ TEST_CASE("Weight normalization of ONNX files is trained as PyTorch does") {
 }
 
 TEST_CASE("Cosine classifiers of ONNX files are trained as PyTorch does") {
-  Model model;
+  OnnxModel model;
   add_wave(model, "conv.weight", {4, 2, 1, 1}, 0);
   add_wave(model, "centres", {3, 4}, 1);
   model.node("Conv", {"x", "conv.weight"}, {"c"}).node("GlobalAveragePool", {"c"}, {"p"}).node("Flatten", {"p"}, {"f"});
@@ -158,7 +158,7 @@ TEST_CASE("Cosine classifiers of ONNX files are trained as PyTorch does") {
 }
 
 TEST_CASE("Weights of ONNX files may be stored in another order or shape") {
-  Model model;
+  OnnxModel model;
   add_wave(model, "kernel", {3, 3, 2, 4}, 0);
   add_wave(model, "twice", {2}, 1);
   model.tensor<std::int64_t>("two", {2}, {2, 1}).tensor<std::int64_t>("four", {1}, {4});
@@ -172,7 +172,7 @@ TEST_CASE("Weights of ONNX files may be stored in another order or shape") {
 }
 
 TEST_CASE("Slopes of ONNX files that are only reshaped are a layer's own") {
-  Model model;
+  OnnxModel model;
   add_wave(model, "conv.weight", {4, 2, 3, 3}, 0);
   const bool one = GENERATE(false, true);
   add_wave(model, "act.weight", {one ? 1 : 4}, 1);
@@ -194,7 +194,7 @@ TEST_CASE("Slopes of ONNX files that are only reshaped are a layer's own") {
 }
 
 TEST_CASE("Scales of norms of ONNX files may be computed") {
-  Model model;
+  OnnxModel model;
   add_wave(model, "conv.weight", {4, 2, 1, 1}, 0);
   add_wave(model, "scale", {4}, 1);
   add_wave(model, "shift", {4}, 2);
@@ -227,7 +227,7 @@ TEST_CASE("Scales of norms of ONNX files may be computed") {
 }
 
 TEST_CASE("Powers of ONNX files can be trained") {
-  Model model;
+  OnnxModel model;
   add_wave(model, "conv.weight", {4, 2, 3, 3}, 0);
   model.proto.set_producer_name("pytorch");
   model.tensor<float>("p", {1}, {2.5f}).number("least", 1e-6f);
@@ -239,7 +239,7 @@ TEST_CASE("Powers of ONNX files can be trained") {
 }
 
 TEST_CASE("Products with vectors of ONNX files, as spectral normalization has them") {
-  Model model;
+  OnnxModel model;
   add_wave(model, "conv.weight", {4, 2, 1, 1}, 0);
   model.tensor<float>("u", {4}, {0.5f, -0.5f, 0.5f, 0.5f}).tensor<float>("v", {2}, {0.6f, 0.8f});
   for (const std::string name : {"u", "v"}) model.node("Identity", {name}, {name + "_"});
@@ -252,7 +252,7 @@ TEST_CASE("Products with vectors of ONNX files, as spectral normalization has th
 }
 
 TEST_CASE("Only weights that depend on the images are refused, and the error says so") {
-  Model model;
+  OnnxModel model;
   add_wave(model, "l.weight", {16, 2}, 0);
   model.tensor<std::int64_t>("shape", {4}, {-1, 2, 1, 1});
   model.node("GlobalAveragePool", {"x"}, {"p"}).node("Flatten", {"p"}, {"f"});

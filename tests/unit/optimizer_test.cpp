@@ -22,8 +22,8 @@ Graph small_graph() {
   return g;
 }
 
-struct Trial {
-  explicit Trial(const UpdateRule& rule, double average_decay = 0)
+struct OptimizerTrial {
+  explicit OptimizerTrial(const UpdateRule& rule, double average_decay = 0)
       : optimizer(*device, parameters, rule, kRate, average_decay) {
     parameters.initialize(1);
     for (const Parameter& p : parameters.all())
@@ -50,7 +50,7 @@ TEST_CASE("SGD matches its formula, by each parameter's role") {
   const Sgd rule =
       GENERATE(Sgd{}, Sgd{0.9f}, Sgd{0.9f, 0.05f}, Sgd{0.9f, 0.05f, true}, Sgd{0, 0.1f}, Sgd{0.5f, 0, true});
   CAPTURE(rule.momentum, rule.weight_decay, rule.nesterov);
-  Trial trial(rule);
+  OptimizerTrial trial(rule);
   struct Expected {
     std::vector<double> value, velocity;
   };
@@ -96,7 +96,7 @@ TEST_CASE("SGD matches its formula, by each parameter's role") {
 }
 
 TEST_CASE("metrics and gradients are not changed") {
-  Trial trial(Sgd{0.9f, 0.05f});
+  OptimizerTrial trial(Sgd{0.9f, 0.05f});
   trial.make_gradients(1);
   std::vector<std::vector<float>> before;
   for (const Parameter& p : trial.parameters.all())
@@ -120,15 +120,15 @@ TEST_CASE("updates in slices that split parameters equal an update of the whole 
   const std::size_t size = GENERATE(1, 7, 16, 64, 333);
   CAPTURE(rule.nesterov, size);
   if (test::on_gpu() && size % 4 != 0) return;
-  Trial whole(rule), cut(rule);
+  OptimizerTrial whole(rule), cut(rule);
   for (std::uint64_t step = 0; step < 3; ++step) {
-    for (Trial* trial : {&whole, &cut}) trial->make_gradients(step);
+    for (OptimizerTrial* trial : {&whole, &cut}) trial->make_gradients(step);
     whole.optimizer.update({0, whole.size()});
     for (std::size_t begin = 0; begin < cut.size(); begin += size)
       cut.optimizer.update({begin, std::min(begin + size, cut.size())});
     cut.optimizer.update({size, size});  // nothing
   }
-  const auto bits = [](const Trial& trial, DeviceView view) { return test::bytes_of(*trial.device, view); };
+  const auto bits = [](const OptimizerTrial& trial, DeviceView view) { return test::bytes_of(*trial.device, view); };
   CHECK(bits(whole, whole.parameters.weights()) == bits(cut, cut.parameters.weights()));
   CHECK(bits(whole, whole.optimizer.state(0)) == bits(cut, cut.optimizer.state(0)));
 }
@@ -138,7 +138,7 @@ TEST_CASE("the EMA follows all parameters and statistics, faster at first, in an
       GENERATE(UpdateRule(Sgd{.momentum = 0.9f}), UpdateRule(Lars{.momentum = 0.9f, .trust = 0.1f}));
   const std::size_t size = GENERATE(16, 80, 1 << 20);
   constexpr double kDecay = 0.25;
-  Trial trial(rule, kDecay);
+  OptimizerTrial trial(rule, kDecay);
   trial.optimizer.begin_average();
   const auto floats = [&](DeviceView view) { return test::floats_of(*trial.device, view); };
   std::vector<float> expected = floats(trial.parameters.weights());
@@ -160,9 +160,9 @@ TEST_CASE("the EMA follows all parameters and statistics, faster at first, in an
 }
 
 TEST_CASE("a learning rate applies to steps that begin after it was set") {
-  Trial trial(Sgd{}), other(Sgd{});
-  const auto bits = [](const Trial& t) { return test::bytes_of(*t.device, t.parameters.weights()); };
-  const auto step = [](Trial& t, float rate) {
+  OptimizerTrial trial(Sgd{}), other(Sgd{});
+  const auto bits = [](const OptimizerTrial& t) { return test::bytes_of(*t.device, t.parameters.weights()); };
+  const auto step = [](OptimizerTrial& t, float rate) {
     t.make_gradients(1);
     t.optimizer.set_rate(rate);
     t.optimizer.begin_step();
@@ -176,7 +176,7 @@ TEST_CASE("a learning rate applies to steps that begin after it was set") {
 }
 
 TEST_CASE("updating a slice changes nothing outside of it") {
-  Trial trial(Sgd{0.9f, 0.05f});
+  OptimizerTrial trial(Sgd{0.9f, 0.05f});
   trial.make_gradients(1);
   const auto floats = [&](DeviceView view) { return test::floats_of(*trial.device, view); };
   const Parameter& dense = *std::ranges::find(trial.parameters.all(), "dense.weight", &Parameter::name);
@@ -193,7 +193,7 @@ TEST_CASE("updating a slice changes nothing outside of it") {
 }
 
 TEST_CASE("an optimizer that keeps slices allocates nothing before it knows them") {
-  Trial trial(Sgd{});
+  OptimizerTrial trial(Sgd{});
   Optimizer optimizer(*trial.device, trial.parameters, AdamW{}, kRate, 0.5, Optimizer::Keeps::slices);
   CHECK(optimizer.states() == 0);
   CHECK_FALSE(optimizer.average());

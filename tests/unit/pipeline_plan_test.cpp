@@ -8,7 +8,7 @@
 #include "kernels/base/random.h"
 #include "src/step/pipeline_schedule.h"
 
-using namespace annulus;
+namespace annulus {
 
 namespace {
 
@@ -85,3 +85,5 @@ TEST_CASE("no partition that is nearly as fast needs less memory") {
       CHECK(static_cast<double>(chosen.bytes) == leanest);
     }
 }
+
+}  // namespace annulus

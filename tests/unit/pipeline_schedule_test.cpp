@@ -5,7 +5,7 @@
 #include <optional>
 #include <vector>
 
-using namespace annulus;
+namespace annulus {
 
 namespace {
 
@@ -96,3 +96,5 @@ TEST_CASE("the passes of neighbouring stages match, and a step takes M + S - 1 p
     }
   CHECK(pipeline_bound(2, 8) == Approx(8.0 / 9));
 }
+
+}  // namespace annulus

@@ -6,24 +6,24 @@
 #include <set>
 #include <vector>
 
-using namespace annulus;
+namespace annulus {
 
 namespace {
 
 // The ranks whose inputs each chunk on one rank contains.
 using Shares = std::multiset<std::size_t>;
 using Chunks = std::vector<Shares>;
-using Steps = std::vector<RingStep>;
+using RingSteps = std::vector<RingStep>;
 
-Steps listed(std::ranges::range auto schedule) {
-  Steps steps;
+RingSteps listed(std::ranges::range auto schedule) {
+  RingSteps steps;
   std::ranges::copy(schedule, std::back_inserter(steps));
   return steps;
 }
 
 // All ranks take each step simultaneously, on sets of rank numbers instead of arrays of numbers.
-struct Model {
-  explicit Model(std::size_t size) : ranks(size) {
+struct RingSimulation {
+  explicit RingSimulation(std::size_t size) : ranks(size) {
     for (std::size_t rank = 0; rank < size; ++rank) ranks[rank] = Chunks(size, Shares{rank});
   }
 
@@ -47,9 +47,9 @@ struct Model {
 }  // namespace
 
 TEST_CASE("the schedule of four ranks is the one in ring.h") {
-  CHECK(listed(reduce_scatter(0, 4)) == Steps{{0, 3}, {3, 2}, {2, 1}});
-  CHECK(listed(all_gather(0, 4)) == Steps{{1, 0}, {0, 3}, {3, 2}});
-  CHECK(listed(reduce_scatter(3, 4)) == Steps{{3, 2}, {2, 1}, {1, 0}});
+  CHECK(listed(reduce_scatter(0, 4)) == RingSteps{{0, 3}, {3, 2}, {2, 1}});
+  CHECK(listed(all_gather(0, 4)) == RingSteps{{1, 0}, {0, 3}, {3, 2}});
+  CHECK(listed(reduce_scatter(3, 4)) == RingSteps{{3, 2}, {2, 1}, {1, 0}});
 }
 
 TEST_CASE("the schedule is constexpr") {
@@ -59,7 +59,7 @@ TEST_CASE("the schedule is constexpr") {
 
 TEST_CASE("every rank's input is added exactly once and reaches every rank") {
   const auto size = GENERATE(as<std::size_t>{}, 1, 2, 3, 4, 5, 7, 16, 64);
-  Model model(size);
+  RingSimulation model(size);
 
   model.run([](auto rank, auto n) { return reduce_scatter(rank, n); },
             [](Shares& mine, const Shares& theirs) { mine.insert(theirs.begin(), theirs.end()); });
@@ -75,9 +75,11 @@ TEST_CASE("every rank's input is added exactly once and reaches every rank") {
 TEST_CASE("each step sends the chunk received in the previous step") {
   const auto size = GENERATE(as<std::size_t>{}, 2, 3, 7);
   for (std::size_t rank = 0; rank < size; ++rank) {
-    Steps steps = listed(reduce_scatter(rank, size));
+    RingSteps steps = listed(reduce_scatter(rank, size));
     std::ranges::copy(all_gather(rank, size), std::back_inserter(steps));
     REQUIRE(steps.size() == 2 * (size - 1));
     for (std::size_t i = 1; i < steps.size(); ++i) CHECK(steps[i].send == steps[i - 1].receive);
   }
 }
+
+}  // namespace annulus

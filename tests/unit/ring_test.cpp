@@ -11,7 +11,7 @@
 #include "kernels/base/split.h"
 #include "tests/unit/loopback_link.h"
 
-using namespace annulus;
+namespace annulus {
 
 namespace {
 
@@ -202,3 +202,5 @@ TEST_CASE("ranks with arrays of different sizes get an error") {
   ranks.clear();
   CHECK(errors == std::vector<int>{1, 1});
 }
+
+}  // namespace annulus

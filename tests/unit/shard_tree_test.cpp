@@ -5,7 +5,7 @@
 
 #include "kernels/base/error.h"
 
-using namespace annulus;
+namespace annulus {
 
 namespace {
 
@@ -79,3 +79,5 @@ TEST_CASE("a rank has a single subtree if the shards are a power of two times th
 TEST_CASE("fewer shards than ranks are refused") {
   CHECK_THROWS_WITH(tree_order(0, 4, 3), "3 shards are too few for 4 ranks: use --shards 4 or more, or fewer ranks");
 }
+
+}  // namespace annulus

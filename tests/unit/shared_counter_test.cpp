@@ -5,7 +5,7 @@
 
 #include "kernels/base/error.h"
 
-using namespace annulus;
+namespace annulus {
 
 TEST_CASE("writes before raise() are visible after await()") {
   constexpr std::uint32_t kTurns = 2000;
@@ -46,3 +46,5 @@ TEST_CASE("awaiting the counter of a lost rank ends") {
   CHECK_FALSE(counter.await(1, backoff, &lost));
   CHECK(counter.await(0, backoff, &lost));  // it was there before the loss
 }
+
+}  // namespace annulus

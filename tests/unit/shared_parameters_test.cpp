@@ -88,9 +88,9 @@ struct Unshared {
 using Values = std::map<std::string, std::vector<float>>;
 
 // A planned network. Parameters with the same one of `names` have the same values.
-struct Trial {
-  explicit Trial(const Unshared& own) : Trial(own.graph, own.names) {}
-  explicit Trial(const Graph& graph, const std::map<std::string, std::string>& names = {})
+struct SharedTrial {
+  explicit SharedTrial(const Unshared& own) : SharedTrial(own.graph, own.names) {}
+  explicit SharedTrial(const Graph& graph, const std::map<std::string, std::string>& names = {})
       : device(test::make_device(1)), model(*device, graph, Mode::training, kBatch), samples(graph, kBatch, 5, 3) {
     for (const Parameter& p : model.parameters().all()) {
       const std::string name = !names.contains(p.name) ? p.name : names.at(p.name);
@@ -125,7 +125,7 @@ Values sums_of(const Values& own, const std::map<std::string, std::string>& name
 
 void check_sums(const Graph& graph) {
   const Unshared unshared(graph);
-  Trial shared(graph), own(unshared);
+  SharedTrial shared(graph), own(unshared);
   const Values ours = shared.gradients(), expected = sums_of(own.gradients(), unshared.names);
   CHECK(shared.network().loss().loss == Approx(own.network().loss().loss).epsilon(1e-6));
   REQUIRE(ours.size() == expected.size());
@@ -187,7 +187,7 @@ TEST_CASE("layers of several kinds may share a parameter, and others of theirs n
 TEST_CASE("a shared batch norm's statistics change as if its uses followed one another") {
   const float momentum = GENERATE(0.1f, 0.5f, 1.0f, 0.0f);
   const Graph graph = repeated(BatchNorm{.momentum = momentum}, 3);
-  Trial shared(graph), own{Unshared(graph)};
+  SharedTrial shared(graph), own{Unshared(graph)};
   const Values ours = shared.gradients(), each = own.gradients();
   for (const Parameter& p : shared.model.parameters().updated()) {
     if (p.role != Role::statistic) continue;
@@ -204,7 +204,7 @@ TEST_CASE("a shared batch norm's statistics change as if its uses followed one a
 }
 
 TEST_CASE("gradients of shared parameters are final when they are reported") {
-  Trial trial(repeated(kKinds.at("convolution"), 3));
+  SharedTrial trial(repeated(kKinds.at("convolution"), 3));
   const DeviceView arena = trial.model.parameters().gradients();
   std::vector<std::vector<float>> reported;
   Network& network = trial.network();
@@ -250,7 +250,7 @@ TEST_CASE("with recomputed blocks, gradients of shared parameters have the same 
     b.then("b" + use, Convolution{.channels = 8, .kernel = 3, .padding = 1}).add("add" + use, Add{}, {x, b.value});
   }
   const Graph graph = b.with_loss();
-  CHECK(Trial(recompute_blocks(graph)).gradients() == Trial(graph).gradients());
+  CHECK(SharedTrial(recompute_blocks(graph)).gradients() == SharedTrial(graph).gradients());
 }
 
 TEST_CASE("stages do not share parameters") {

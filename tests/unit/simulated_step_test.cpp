@@ -5,7 +5,7 @@
 
 #include "tests/unit/error_text.h"
 
-using namespace annulus;
+namespace annulus {
 
 namespace {
 
@@ -232,3 +232,5 @@ TEST_CASE("all-reduce time follows the bucket size, and simulating 4096 ranks is
   CHECK(step.communication ==
         Approx(3 * ring_seconds({&link, 1}, 4096, kLayerBytes, message_ring_options(false), WireType::fp32)));
 }
+
+}  // namespace annulus

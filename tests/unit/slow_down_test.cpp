@@ -2,7 +2,7 @@
 
 #include <catch2/catch.hpp>
 
-using namespace annulus;
+namespace annulus {
 
 namespace {
 
@@ -72,3 +72,5 @@ TEST_CASE("a slow-down is reported only if it is significant") {
     CHECK(!slow({epoch(1, .1, 0), epoch(2, .1, 0), epoch(3, .2, 0), epoch(4, .2, 0)}));
   }
 }
+
+}  // namespace annulus

@@ -2,7 +2,7 @@
 
 #include <catch2/catch.hpp>
 
-using namespace annulus;
+namespace annulus {
 
 TEST_CASE("parts differ by at most one, larger ones first, without overlap or gap", "[split]") {
   CHECK(split(7, 3, 0) == Range{0, 3});
@@ -34,3 +34,5 @@ TEST_CASE("parts in proportion to weights cover everything once", "[split]") {
     }
   CHECK(split_by_weight(4, weights, 0) == Range{0, 2});
 }
+
+}  // namespace annulus

@@ -7,7 +7,7 @@
 #include "kernels/cpu/cpu_device.h"
 #include "tests/unit/random_values.h"
 
-using namespace annulus;
+namespace annulus {
 
 TEST_CASE("sums of squares depend neither on the slices that are added nor on the number of threads") {
   const std::size_t size = GENERATE(0, 1, 15, 16, 64, 1000, 1024, 100'003);
@@ -28,3 +28,5 @@ TEST_CASE("sums of squares depend neither on the slices that are added nor on th
   const cpu::CpuDevice other(3);
   CHECK(cpu::squares(values).value() == expected);
 }
+
+}  // namespace annulus

@@ -13,7 +13,7 @@ namespace annulus {
 namespace {
 
 const Task kTask = neutral_task({32, 32, 3}, 10);
-constexpr std::size_t kBatch = 3;
+constexpr std::size_t kStageBatch = 3;
 
 std::vector<std::string> cut_names(const Graph& graph) {
   std::vector<std::string> names;
@@ -47,7 +47,8 @@ Result run_stages(Device& device, const Graph& graph, const std::vector<Range>& 
   };
   for (std::size_t stage = 0; stage < stages.size(); ++stage) {
     models.push_back(std::make_unique<Model>(
-        device, graph, Mode::training, kBatch, Parameters::Allocate{}, [] {}, Parameters::Allocate{}, stages[stage]));
+        device, graph, Mode::training, kStageBatch, Parameters::Allocate{}, [] {}, Parameters::Allocate{},
+        stages[stage]));
     models.back()->parameters().initialize(3);
     StageLinks links;
     if (stage > 0) links.receive_input = receive, links.send_input_gradient = send;
@@ -55,14 +56,14 @@ Result run_stages(Device& device, const Graph& graph, const std::vector<Range>& 
     models.back()->link(links);
   }
   for (const auto& model : models) {
-    Network& network = model->network(Mode::training, kBatch);
+    Network& network = model->network(Mode::training, kStageBatch);
     network.load(samples.images, {samples.labels}, samples.keys);
     network.forward();
   }
   Result all;
   for (std::size_t stage = stages.size(); stage-- > 0;) {
-    Network& network = models[stage]->network(Mode::training, kBatch);
-    network.backward(1.0f / kBatch, [](std::size_t) {});
+    Network& network = models[stage]->network(Mode::training, kStageBatch);
+    network.backward(1.0f / kStageBatch, [](std::size_t) {});
     Result own = compute(*models[stage], network);
     all.loss += own.loss;
     all.gradients.merge(own.gradients);
@@ -90,11 +91,11 @@ TEST_CASE("the stages of a network have its losses and gradients to the last bit
   for (const std::string name : {"mlp", "lenet", "cnn", "resnet20"}) {
     CAPTURE(name);
     const Graph graph = planned_graph(make_model(name, kTask));
-    const test::Samples samples(graph, kBatch, 10, 5);
-    Model whole(*device, graph, Mode::training, kBatch);
+    const test::Samples samples(graph, kStageBatch, 10, 5);
+    Model whole(*device, graph, Mode::training, kStageBatch);
     whole.parameters().initialize(3);
-    Network& network = whole.network(Mode::training, kBatch);
-    test::run(network, samples, 1.0f / kBatch);
+    Network& network = whole.network(Mode::training, kStageBatch);
+    test::run(network, samples, 1.0f / kStageBatch);
     const Result expected = compute(whole, network);
 
     const std::vector<Range> everywhere = cut_everywhere(graph);
@@ -115,10 +116,10 @@ TEST_CASE("the stages of a network have its losses and gradients to the last bit
 TEST_CASE("networks in different slots keep their activations") {
   const auto device = test::make_device(1);
   const Graph graph = planned_graph(make_model("lenet", kTask));
-  Model model(*device, graph, Mode::training, kBatch);
+  Model model(*device, graph, Mode::training, kStageBatch);
   model.parameters().initialize(3);
-  Network &one = model.network(Mode::training, kBatch), &other = model.network(Mode::training, kBatch, 1);
-  const test::Samples samples(graph, kBatch, 10, 5), others(graph, kBatch, 10, 6);
+  Network &one = model.network(Mode::training, kStageBatch), &other = model.network(Mode::training, kStageBatch, 1);
+  const test::Samples samples(graph, kStageBatch, 10, 5), others(graph, kStageBatch, 10, 6);
   test::run(one, samples, 1);
   const Gradients expected = test::gradients(*device, model.parameters());
   one.load(samples.images, {samples.labels});

@@ -9,7 +9,7 @@
 
 #include "src/job/signals.h"
 
-using namespace annulus;
+namespace annulus {
 
 namespace {
 
@@ -41,3 +41,5 @@ TEST_CASE("stop signals are blocked in compute threads and OpenMP's", "[stop_sig
   CHECK(with_four == 4);
   CHECK_FALSE(takes_none());
 }
+
+}  // namespace annulus

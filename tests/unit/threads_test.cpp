@@ -2,7 +2,7 @@
 
 #include <catch2/catch.hpp>
 
-using namespace annulus;
+namespace annulus {
 
 TEST_CASE("threads: --threads, then OMP_NUM_THREADS, then SLURM_CPUS_PER_TASK, then the affinity mask decide") {
   ThreadWishes wishes{.option = 1, .omp_num_threads = "2", .slurm_cpus_per_task = "3", .allowed = 8};
@@ -46,3 +46,5 @@ TEST_CASE("threads: more than the affinity mask allows are never used without a 
   CHECK(quota.count == 1);
   CHECK(quota.warning.find("control group /a (cpu.max) allows 1") != std::string::npos);
 }
+
+}  // namespace annulus

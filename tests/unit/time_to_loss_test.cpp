@@ -7,7 +7,7 @@
 #include "tests/unit/error_text.h"
 #include "tests/unit/temporary_folder.h"
 
-using namespace annulus;
+namespace annulus {
 
 TEST_CASE("larger batches need fewer steps, but not in proportion") {
   const MeasuredNoise noise{.scale = 96, .low = 32, .high = 224};
@@ -50,3 +50,5 @@ TEST_CASE("the noise is read from a run's results") {
     CHECK_THAT(test::error_of([&] { read_noise(file); }), Catch::Contains("not the gradient noise of a run"));
   }
 }
+
+}  // namespace annulus

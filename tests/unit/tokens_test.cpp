@@ -32,9 +32,9 @@ Buffer on_device(Device& device, const std::vector<std::int32_t>& values) {
 }
 
 // An operation that reads windows, as its only or as its last input.
-struct Trial {
-  Trial(Device& on, const Operation& operation, const std::vector<std::int32_t>& windows, const Shape& shape,
-        const std::vector<TensorSpec>& values = {}, Mode mode = Mode::training)
+struct TokensTrial {
+  TokensTrial(Device& on, const Operation& operation, const std::vector<std::int32_t>& windows, const Shape& shape,
+              const std::vector<TensorSpec>& values = {}, Mode mode = Mode::training)
       : device(on), window(on_device(on, windows)) {
     std::vector<TensorSpec> specs = values;
     specs.push_back(device.plain(shape, DataType::i32));
@@ -89,7 +89,7 @@ TEST_CASE("token embeddings, with missing and repeated tokens") {
   for (const auto& [batch, length, vocabulary, width] :
        {std::array<std::size_t, 4>{1, 1, 1, 1}, {2, 5, 7, 3}, {3, 64, 11, 40}, {2, 300, 1000, 96}}) {
     const auto windows = random_windows(batch, length, vocabulary, 5);
-    const Trial trial(*device, TokenEmbedding{vocabulary, width}, windows, {batch, length + 1});
+    const TokensTrial trial(*device, TokenEmbedding{vocabulary, width}, windows, {batch, length + 1});
     const auto table = trial.parameters[0].read(), gradient = trial.output[1].read();
     std::vector<double> rows(batch * length * width), sums(vocabulary * width);
     for (std::size_t i = 0; i < rows.size(); ++i) {
@@ -130,9 +130,9 @@ TEST_CASE("the language-model head: loss, hits and gradients by blocks of tokens
     CAPTURE(batch, length, vocabulary, width);
     const auto windows = random_windows(batch, length, vocabulary, 6);
     const std::vector<TensorSpec> hidden{device->values({batch, length, width})};
-    const Trial trial(*device, LanguageModelHead{vocabulary}, windows, {batch, length + 1}, hidden);
-    const Trial inference(*device, LanguageModelHead{vocabulary}, windows, {batch, length + 1}, hidden,
-                          Mode::inference);
+    const TokensTrial trial(*device, LanguageModelHead{vocabulary}, windows, {batch, length + 1}, hidden);
+    const TokensTrial inference(*device, LanguageModelHead{vocabulary}, windows, {batch, length + 1}, hidden,
+                                Mode::inference);
     const auto states = trial.inputs[0].read(), weights = trial.parameters[1].read();
     double loss = 0, hits = 0, targets = 0;
     std::vector<double> to_states(states.size()), to_weights(weights.size());

@@ -6,7 +6,7 @@
 #include "models/network/model.h"
 #include "models/zoo/zoo.h"
 
-using namespace annulus;
+namespace annulus {
 
 TEST_CASE("spans nest like scopes and carry their step") {
   TraceLane lane(10);
@@ -70,3 +70,5 @@ TEST_CASE("each layer has a forward span, and a backward span if it has a backwa
   for (const auto& span : lane.spans()) found.emplace_back(span.name);
   CHECK(found == expected);
 }
+
+}  // namespace annulus

@@ -6,7 +6,7 @@
 #include "models/rewrites/freeze.h"
 #include "models/zoo/zoo.h"
 
-using namespace annulus;
+namespace annulus {
 
 namespace {
 
@@ -49,3 +49,5 @@ TEST_CASE("the FLOPs of a language model are those of its matrices, of attention
   const std::uint64_t attention = blocks * 2 * length * width;
   CHECK(total_cost(graph).training_flops == length * 3 * (2 * matrices + attention));
 }
+
+}  // namespace annulus

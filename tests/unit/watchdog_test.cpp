@@ -5,7 +5,7 @@
 #include <chrono>
 #include <thread>
 
-using namespace annulus;
+namespace annulus {
 using Phase = Activity::Phase;
 
 namespace {
@@ -134,3 +134,5 @@ TEST_CASE("the description of a stalled rank") {
   activity.enter(Phase::optimizer, 1);
   CHECK(text() == " in step 5: updating bucket 2 of 3; all-reduce: idle");
 }
+
+}  // namespace annulus
