@@ -235,7 +235,7 @@ std::string gpu_name(int number) {
 
 void use_gpu(int number) {
   cudaSetDevice(number);
-  cudaGetLastError();  // or the next call to cudaGetLastError() would return its error
+  cudaGetLastError();  // or the next call to cudaGetLastError() would return this error
 }
 
 std::unique_ptr<JpegDecoder> make_jpeg_decoder(int gpu, std::size_t channels) {

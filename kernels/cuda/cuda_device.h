@@ -8,13 +8,13 @@
 
 namespace annulus::cuda {
 
-// A GPU: cuDNN, cuBLASLt and our own kernels, in order on one stream. Calls enqueue work, which is done later.
+// A GPU: cuDNN, cuBLASLt and our own kernels, in order on a single stream. Calls enqueue work, which is done later.
 class CudaDevice final : public Device {
  public:
   explicit CudaDevice(const DeviceRequest& request);
   ~CudaDevice() override;
 
-  cudaStream_t lane() const { return context_.lane.get(); }  // within run_beside() the one beside it
+  cudaStream_t lane() const { return context_.lane.get(); }  // within run_beside() the lane beside it
   int number() const { return number_; }
 
   std::unique_ptr<Op> plan(const Operation& operation, const std::vector<TensorSpec>& inputs, Mode mode,
@@ -53,7 +53,7 @@ class CudaDevice final : public Device {
   LaneClock clock_;
   Uploader uploader_;
   Stream side_;    // for peek()
-  Buffer peeked_;  // likewise, pinned
+  Buffer peeked_;  // pinned memory, too
   Stream beside_;  // for run_beside()
   Event beside_done_ = make_event();
   std::unique_ptr<DeviceLossScaling> scaling_;

@@ -16,7 +16,7 @@ constexpr const char* kFile = "libannulus_cuda.so";
 constexpr const char* kKernels = "annulus_cuda_kernels";
 
 std::filesystem::path module_file() {
-  // Beside the program, or, of tests, one folder up; if installed, bin/annulus loads it from lib/annulus.
+  // Beside the program, or one folder up for tests; if installed, bin/annulus loads it from lib/annulus.
   std::error_code error;
   const auto folder = std::filesystem::read_symlink("/proc/self/exe", error).parent_path();
   const auto parent = folder.parent_path();

@@ -13,7 +13,7 @@ namespace annulus {
 // on nodes that do not have them.
 
 struct CudaModule {
-  void* handle = nullptr;  // of dlopen
+  void* handle = nullptr;  // from dlopen
   std::string problem{};   // why it could not be loaded; empty if it was
   bool expected = false;   // there is a GPU driver, so it should have been loaded
 };
@@ -24,9 +24,9 @@ const CudaModule& cuda_module();
 // Returns the module's object of this name, or null if there is no module.
 const void* find_in_cuda_module(const char* name);
 
-// What the module has of this folder, "annulus_cuda_kernels": the functions of make_cuda_device.h.
+// What the module offers from this folder, "annulus_cuda_kernels": the functions in make_cuda_device.h.
 struct CudaKernels {
-  const char* interface;  // a hash of the headers that both are compiled with; see CMakeLists.txt
+  const char* interface;  // hashes the headers that both are compiled with; see CMakeLists.txt
   std::string (*why_no_gpu)();
   int (*gpus_here)();
   std::string (*gpu_name)(int number);

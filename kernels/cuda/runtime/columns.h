@@ -6,18 +6,18 @@
 
 namespace annulus::cuda {
 
-// The launch configuration of kernels over a {rows, channels'} matrix that process each channel separately. A block
-// takes `width` neighbouring vectors of 16 bytes of `height` rows at a time and moves down the matrix, so a thread
+// The launch configuration for kernels over a {rows, channels'} matrix that process each channel separately. A block
+// takes `height` rows by `width` neighbouring vectors (16 bytes each) at a time and moves down the matrix, so a thread
 // always has the same channels and keeps their constants and sums in registers. The order of sums over the rows depends
-// only on the sizes: each thread adds up its rows, the block its threads, and then another kernel the blocks, or those
-// blocks that arrive last.
+// only on the sizes: each thread adds up its rows, the block its threads, and then another kernel, or the blocks that
+// arrive last, add up the blocks.
 struct Columns {
-  static constexpr unsigned kThreads = 256;                     // of a block, or slightly fewer
+  static constexpr unsigned kThreads = 256;                     // in a block, or slightly fewer
   static constexpr unsigned kWidth = 32;                        // at most: 512 neighbouring bytes
-  static constexpr unsigned kBlocksEach = 3;                    // for each multiprocessor, all of them resident
+  static constexpr unsigned kBlocksEach = 3;                    // for each multiprocessor, all resident
   static constexpr unsigned kRowsEach = 4;                      // for each thread, at least
-  static constexpr unsigned kSumChannels = 8;                   // of a block that adds up the blocks' sums
-  static constexpr unsigned kGroups = kThreads / kSumChannels;  // of stripes, whose sums are added up first
+  static constexpr unsigned kSumChannels = 8;                   // in a block that adds up the blocks' sums
+  static constexpr unsigned kGroups = kThreads / kSumChannels;  // of stripes, each summed up first
 
   Columns(std::size_t rows, std::size_t channels, unsigned lanes, int multiprocessors);
 
@@ -33,9 +33,9 @@ struct Columns {
   std::size_t counters() const { return std::size_t{tiles} * (kGroups + 1); }
 
   std::size_t rows;
-  unsigned channels, vectors;  // of a row
-  unsigned width, height;      // of a block's step, in vectors and in rows
-  unsigned tiles, stripes;     // number of blocks along a row and along a column
+  unsigned channels, vectors;  // in a row
+  unsigned width, height;      // a block's step, in vectors and in rows
+  unsigned tiles, stripes;     // how many blocks along a row and along a column
 };
 
 }  // namespace annulus::cuda

@@ -5,7 +5,7 @@
 
 namespace annulus::cuda {
 
-// The stream on which a GPU computes; within Device::run_beside() the one beside it.
+// The stream on which a GPU computes; within Device::run_beside() the lane beside it.
 cudaStream_t compute_lane(Device& device);
 
 }  // namespace annulus::cuda

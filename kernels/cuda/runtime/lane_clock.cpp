@@ -49,8 +49,8 @@ double LaneClock::seconds(std::uint64_t mark) {
   return seconds;
 }
 
-// The stream has no other work, so the event happens between two readings of the clock. Of several trials, the one with
-// the closest readings counts: this thread may be interrupted between them.
+// The stream has no other work, so the event happens between two readings of the clock. The trial with the closest
+// readings counts: this thread may be interrupted between them.
 void LaneClock::rebase() {
   const Stream idle = make_stream();
   double shortest = std::numeric_limits<double>::infinity();

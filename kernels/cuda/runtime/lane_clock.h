@@ -7,7 +7,7 @@
 
 namespace annulus::cuda {
 
-// Reports when the work of streams reached marks, on the host's clock (now_seconds()). Not thread-safe.
+// Reports when streams' work reached marks, on the host's clock (now_seconds()). Not thread-safe.
 class LaneClock {
  public:
   LaneClock();
@@ -24,7 +24,7 @@ class LaneClock {
   void rebase();
   cudaEvent_t event(std::uint64_t mark) const;
 
-  std::vector<Event> events_;  // of mark n: n % kRemembered; created by its first mark, as all would take 30 ms
+  std::vector<Event> events_;  // mark n's at n % kRemembered; created by the slot's first mark, as all would take 30 ms
   std::uint64_t last_ = 0;
   // CUDA reports only the time between two events, in float32 milliseconds, which lose microseconds after half an hour.
   // So the event that all others are compared with is replaced from time to time.

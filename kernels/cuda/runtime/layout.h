@@ -7,12 +7,12 @@
 
 namespace annulus::cuda {
 
-// The layout of tensors in a GPU's memory: one dimension, the channels, is innermost, padded to a multiple of the
-// number of values that 16 bytes hold. The others keep their order. Padding is zero and stays zero: a channel of zeros
-// with weights of zeros gives zeros, forward and backward. So every kernel reads and writes 16 bytes at a time, and
-// every product has sizes that suit tensor cores.
+// The layout of tensors in a GPU's memory: the channels' dimension is innermost, padded to a multiple of the values
+// that 16 bytes hold. Other dimensions keep their order. Padding is zero and stays zero: a zero channel with zero
+// weights gives zeros, forward and backward. So every kernel reads and writes 16 bytes at a time, and every product
+// has sizes that suit tensor cores.
 //
-// The channels are dimension 1 of four, else the last one, unless an operation chooses another one for its output:
+// The channels are dimension 1 of four, else the last dimension, unless an operation chooses otherwise for its output:
 //
 //   {batch, channels, height, width}  is stored as {batch, height, width, channels'}
 //   {batch, units}                    as {batch, units'}
@@ -24,8 +24,7 @@ class ChannelsLast final : public Layout {
  public:
   enum class Kind { values, weights };
 
-  // `type` is the type of the elements. Channels, and the filters of weights, are rounded up to multiples of
-  // `channel_block`.
+  // `type` is the elements' type. Channels, and weights' filters, are rounded up to multiples of `channel_block`.
   ChannelsLast(const Shape& shape, DataType type, std::size_t channel_block, Kind kind = Kind::values);
   ChannelsLast(const Shape& shape, DataType type, std::size_t channel_block, Kind kind, std::size_t channel_axis);
 
@@ -33,11 +32,11 @@ class ChannelsLast final : public Layout {
   std::string name() const override;
 
   const Shape& shape() const { return shape_; }
-  std::size_t axis() const { return axis_; }  // the dimension of the channels
+  std::size_t axis() const { return axis_; }  // the channels' dimension
 
   // Extents in memory.
   std::size_t outer() const { return outer_; }        // the first dimension, such as batch or filters'; or 1
-  std::size_t pixels() const { return pixels_; }      // the product of the others, such as height x width
+  std::size_t pixels() const { return pixels_; }      // the other dimensions' product, such as height x width
   std::size_t channels() const { return channels_; }  // channels'
   std::size_t rows() const { return outer_ * pixels_; }
   std::size_t count() const { return rows() * channels_; }
@@ -72,7 +71,7 @@ class Plain final : public Layout {
 // Returns a tensor's layout. REQUIRES: it is ChannelsLast.
 const ChannelsLast& channels_last(const TensorSpec& spec);
 
-// The number of channels that 16 bytes hold.
+// How many channels 16 bytes hold.
 constexpr std::size_t kVectorBytes = 16;
 inline std::size_t channel_block(DataType type) {
   return kVectorBytes / size_of(type);
@@ -82,13 +81,13 @@ TensorSpec value_spec(const Shape& shape, DataType type);
 TensorSpec value_spec(const Shape& shape, DataType type, std::size_t channel_axis);
 TensorSpec last_spec(const Shape& shape, DataType type);  // the channels are the last dimension
 
-// The dimension of the channels, unless an operation chooses another one.
+// The channels' dimension, unless an operation chooses another.
 std::size_t channel_axis(const Shape& shape);
 
-// Specs of parameters: float32 in memory, with channels rounded up as for values of `type`, so that the copies in that
+// Specs for parameters: float32 in memory, with channels rounded up as for values in `type`, so that copies in that
 // type have the same order.
 TensorSpec weights_spec(const Shape& shape, DataType type);   // {filters, channels, ...}
-TensorSpec channels_spec(const Shape& shape, DataType type);  // {channels}, or in the order of values
+TensorSpec channels_spec(const Shape& shape, DataType type);  // {channels}, or in the values' order
 TensorSpec channels_spec(const Shape& shape, DataType type, std::size_t channel_axis);
 
 }  // namespace annulus::cuda

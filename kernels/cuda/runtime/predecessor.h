@@ -7,9 +7,9 @@
 namespace annulus::cuda {
 
 // To be called by every thread of a kernel that takes a Predecessor, before anything else. When it returns, all earlier
-// kernels of the stream have ended, and their writes are visible. (A kernel that ended without this call would not make
-// later kernels wait for earlier ones.) When all of its blocks have called it, the next kernel's blocks may start as
-// its own blocks end.
+// kernels in the stream have ended, and their writes are visible. (A kernel that ended without this call would not make
+// later kernels wait for earlier kernels.) When all blocks have called it, the next kernel's blocks may start as this
+// kernel's blocks end.
 __device__ inline void await(Predecessor) {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
   cudaGridDependencySynchronize();

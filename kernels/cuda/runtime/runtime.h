@@ -15,7 +15,7 @@ namespace annulus::cuda {
 // Throws Error with CUDA's own text if a call failed.
 void check(cudaError_t result, std::source_location place = std::source_location::current());
 
-int current_device();  // of the calling thread
+int current_device();  // the calling thread's
 
 // Owners of CUDA's handles.
 struct StreamRelease {
@@ -27,19 +27,19 @@ struct EventRelease {
 using Stream = std::unique_ptr<std::remove_pointer_t<cudaStream_t>, StreamRelease>;
 using Event = std::unique_ptr<std::remove_pointer_t<cudaEvent_t>, EventRelease>;
 
-// A stream that does not wait for the legacy default stream. `urgent`: its kernels have priority over other streams'.
+// A stream that does not wait for the legacy default stream. `urgent`: kernels on it have priority over other streams'.
 Stream make_stream(bool urgent = false);
 
 Event make_event();         // without timing, which costs less
 Event make_timed_event();   // for cudaEventElapsedTime
-Event make_shared_event();  // one that another process may open
+Event make_shared_event();  // an event that another process may open
 
 Buffer allocate_device(std::size_t bytes);          // zeroed; throws Error if there is not enough memory
 void zero(DeviceView memory);                       // complete on return and so valid for every stream
-Buffer to_device(std::span<const std::byte> host);  // a copy, complete likewise
+Buffer to_device(std::span<const std::byte> host);  // a copy, also complete
 Buffer allocate_pinned(std::size_t bytes);          // host memory for copies to and from a device
 
-// Returns the number of blocks of `threads` threads for `things` items, limited to as many as fill the device several
+// Returns how many blocks of `threads` threads to run for `things` items, limited to as many as fill the device several
 // times: kernels process the rest in grid strides.
 unsigned blocks_for(std::size_t things, unsigned threads, int multiprocessors);
 
@@ -59,14 +59,14 @@ void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, cudaStream_t s
   check(cudaLaunchKernelEx(&configuration, kernel, static_cast<Parameters>(arguments)...));
 }
 
-// The first parameter of a kernel that calls await() (predecessor.h) before anything else.
+// The first parameter in a kernel that calls await() (predecessor.h) before anything else.
 struct Predecessor {};
 
 // Whether await() waits in this kernel, and so in all others: they were compiled for compute capability 9.0 or later.
 bool awaits_predecessor(const void* kernel);
 
-// Launches such a kernel; the predecessor is none of the arguments. The kernel may start before the one before it in
-// the stream has ended, which hides the gap between them (programmatic dependent launch).
+// Launches a kernel that takes a Predecessor; `arguments` leave the predecessor out. The kernel may start before the
+// stream's previous kernel has ended, which hides the gap between them (programmatic dependent launch).
 template <class... Parameters, class... Arguments>
 void launch(void (*kernel)(Predecessor, Parameters...), dim3 grid, dim3 block, cudaStream_t stream,
             Arguments&&... arguments) {

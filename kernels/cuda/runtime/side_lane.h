@@ -9,12 +9,12 @@
 
 namespace annulus::cuda {
 
-// A stream of higher priority beside a device's lane, for work that overlaps with the lane's computation. Its work is
+// A stream with higher priority beside a device's lane, for work that overlaps with the lane's computation. Work is
 // divided into numbered pieces: a piece begins after all work that was on the lane when begin() was called, and the
-// lane can wait for the end of a piece. No call waits for the GPU. Used by one thread at a time.
+// lane can wait for a piece's end. No call waits for the GPU. Used by one thread at a time.
 class SideLane {
  public:
-  explicit SideLane(Device& device);  // the current one
+  explicit SideLane(Device& device);  // the current device
 
   cudaStream_t stream() const { return stream_.get(); }
 
@@ -26,8 +26,8 @@ class SideLane {
   bool done(std::uint64_t piece) const;
 
  private:
-  // The number of pieces whose events are kept. The events of an older piece are reused by a later one, and waiting for
-  // that is correct too.
+  // How many pieces' events are kept. A later piece reuses an older piece's events, and waiting for these is correct
+  // too.
   static constexpr std::uint64_t kRemembered = 256;
 
   struct Piece {

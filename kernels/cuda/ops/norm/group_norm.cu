@@ -1,5 +1,5 @@
-// Group normalization over {batch, pixels, channels'}. Both passes add up each channel of each sample, combine the
-// channels of a group, and write y = factor x + offset or dx = factor dy + slope x + intercept.
+// Group normalization over {batch, pixels, channels'}. Both passes add up each channel in each sample, combine a
+// group's channels, and write y = factor x + offset or dx = factor dy + slope x + intercept.
 
 #include <algorithm>
 
@@ -14,11 +14,11 @@ namespace {
 
 constexpr unsigned kThreads = 128;
 
-// For each channel' of each sample, in float32: {batch, channels'}.
+// For each channel' in each sample, in float32: {batch, channels'}.
 struct Statistics {
   static constexpr std::size_t kArrays = 7;
 
-  float *mean, *inverse;            // of the group, and 1 / sqrt(variance + epsilon)
+  float *mean, *inverse;            // the group's, and 1 / sqrt(variance + epsilon)
   float *factor, *offset;           // output = factor input + offset
   float *gain, *slope, *intercept;  // input's gradient = gain output's + slope input + intercept
 
@@ -32,7 +32,7 @@ struct Statistics {
         intercept(memory + 6 * count) {}
 };
 
-// blockIdx.z is the sample, whose pixels are the rows.
+// blockIdx.z is the sample; rows are its pixels.
 template <class T>
 __global__ void __launch_bounds__(Columns::kThreads, Columns::kBlocksEach)
     channel_moments(Predecessor previous, Columns pixels, const T* input, Moments* partial) {
@@ -64,7 +64,7 @@ __global__ void __launch_bounds__(Columns::kThreads, Columns::kBlocksEach)
   store_block_sums(pixels, moments, partial + std::size_t{blockIdx.z} * pixels.stripes * pixels.channels);
 }
 
-// Runs one block, a single column of threads, for each group (blockIdx.x) of each sample (blockIdx.y), with `each`
+// Runs a block with a single column of threads for each group (blockIdx.x) in each sample (blockIdx.y), with `each`
 // channels.
 __global__ void finish_groups(Predecessor previous, Columns pixels, unsigned each, const Moments* partial,
                               const float* scale, const float* shift, float epsilon, Statistics statistics) {
@@ -87,7 +87,7 @@ __global__ void finish_groups(Predecessor previous, Columns pixels, unsigned eac
   }
 }
 
-// The index of a vector of channels in the statistics.
+// The index in the statistics for a vector of channels.
 __device__ inline std::size_t statistics_at(std::size_t index, const Columns& pixels) {
   return index / pixels.vectors / pixels.rows * pixels.vectors + index % pixels.vectors;
 }
@@ -106,7 +106,7 @@ __global__ void apply(Predecessor previous, Columns pixels, Statistics statistic
   }
 }
 
-// With n the normalized input: the sums of dy n and of dy.
+// With n the normalized input: sums dy n and dy.
 template <class T>
 __global__ void __launch_bounds__(Columns::kThreads, Columns::kBlocksEach)
     channel_sums(Predecessor previous, Columns pixels, Statistics statistics, const T* input, const T* output_gradient,
@@ -138,8 +138,8 @@ __global__ void __launch_bounds__(Columns::kThreads, Columns::kBlocksEach)
   store_block_sums(pixels, sums, partial + sample * pixels.stripes * pixels.channels);
 }
 
-// With g = dy scale: dx = inverse (g - mean(g) - n mean(g n)). Blocks as in finish_groups(). Leaves the sums of each
-// channel in the first stripe.
+// With g = dy scale: dx = inverse (g - mean(g) - n mean(g n)). Blocks as in finish_groups(). Leaves each channel's sums
+// in the first stripe.
 __global__ void finish_group_sums(Predecessor previous, Columns pixels, unsigned each, Sums<2>* partial,
                                   const float* scale, Statistics statistics) {
   await(previous);
@@ -256,8 +256,8 @@ class GroupNormOp : public Op {
   std::size_t batch_;
   unsigned channels_, groups_;
   std::size_t vectors_;
-  Columns pixels_;  // of a sample
-  Buffer arrays_;   // those of padding stay zero
+  Columns pixels_;  // in a sample
+  Buffer arrays_;   // zero for padding
   Statistics statistics_;
   Bindings bindings_;
   void* workspace_ = nullptr;

@@ -6,7 +6,7 @@
 namespace annulus::cuda {
 namespace {
 
-// Of a row, for its backward pass; the factor is 1 / sqrt(variance + epsilon).
+// A row's mean and factor for backward; the factor is 1 / sqrt(variance + epsilon).
 struct Statistics {
   float mean, factor;
 };
@@ -29,7 +29,7 @@ __global__ void layer_norm(Predecessor previous, Rows rows, const T* input, cons
       for (unsigned k = 0; k < used; ++k) squares += (values.at[k] - mean) * (values.at[k] - mean);
     });
     const float factor = 1 / sqrtf(warp_sum(squares) / size + epsilon);
-    // The scale and the shift of padding are 0.
+    // Padding has scale 0 and shift 0.
     rows.for_each_vector<T>([&](unsigned vector, unsigned) {
       Vector<T> values = load(input, begin + vector);
       const Vector<T> by = load_floats<kLanes<T>>(scale + vector * kLanes<T>);
@@ -77,7 +77,7 @@ __global__ void layer_norm_backward(Predecessor previous, Rows rows, const T* in
   });
 }
 
-// The parameters' gradients, from the sums over all rows of dy n and of dy.
+// The parameters' gradients: dy n and dy, summed over all rows.
 struct ParameterGradients {
   const float* unscale;
   float *scale, *shift;  // shift may be null
@@ -168,10 +168,10 @@ class LayerNormOp : public Op {
   static float* shift(const std::vector<DeviceView>& of) { return of.size() > 1 ? data<float>(of[1]) : nullptr; }
 
   Context& context_;
-  float epsilon_, size_ = 0;  // elements of a row without padding
+  float epsilon_, size_ = 0;  // elements in a row without padding
   Rows rows_;
   Columns columns_;
-  Buffer statistics_, counters_;  // statistics: of each row; both are empty in inference
+  Buffer statistics_, counters_;  // statistics for each row; both are empty in inference
   Bindings bindings_;
   void* workspace_ = nullptr;
 };

@@ -5,14 +5,14 @@
 namespace annulus::cuda {
 namespace {
 
-// With s = bias + factor (sum of the window's squares) and factor = alpha / size: y = x s^-beta, and
-// dx_c = dy_c s_c^-beta - 2 factor beta x_c (sum over the windows w that contain c of dy_w x_w s_w^(-beta - 1)).
+// With s = bias + factor (the window's sum of squares) and factor = alpha / size: y = x s^-beta, and dx_c = dy_c
+// s_c^-beta - 2 factor beta x_c (sum over the windows w that contain c: dy_w x_w s_w^(-beta - 1)).
 struct Norm {
-  unsigned size, channels, in_pixel;  // channels of a pixel, without and with its padding
+  unsigned size, channels, in_pixel;  // a pixel's channels, without and with padding
   float factor, beta, bias;
 
-  // A window is `size` channels from (size - 1) / 2 before its own, as ONNX has it. Calls body(channel) for them, or if
-  // `mirrored`, for the channels whose windows contain this one.
+  // A window is `size` channels from (size - 1) / 2 before `channel`, as ONNX has it. Calls body(channel) for them, or
+  // if `mirrored`, for the channels that have this channel in their windows.
   template <class Body>
   __device__ void for_each(unsigned channel, bool mirrored, const Body& body) const {
     const unsigned before = mirrored ? size / 2 : (size - 1) / 2;
