@@ -6,40 +6,41 @@
 #include "kernels/cuda/ops/plan/operations.h"
 #include "kernels/dropout_mask.h"
 
-// Dao, "FlashAttention-2", ICLR 2024: a block of threads has a tile of queries, or in the backward pass of keys, and
-// visits the tiles of the others, so that no matrix of attention weights is in memory. Sums are in float32.
+// Dao, "FlashAttention-2", ICLR 2024: a thread block has a tile of queries, or in backward a tile of keys, and visits
+// all tiles of keys (in backward: of queries), so that no matrix of attention weights is in memory. Sums are in
+// float32.
 //
-// If cuDNN has a plan for a pass, which it may have in 16 bits, that is used instead, except with dropout, whose masks
-// are ours. The logarithms of sums have the same form, so either can compute the other's backward pass.
+// If cuDNN has a plan for a pass, which it may have in 16 bits, that plan is used instead, except with dropout, as its
+// masks are ours. Both store logarithms of sums in the same form, so either can compute the other's backward pass.
 namespace annulus::cuda {
 namespace {
 
-constexpr unsigned kTile = 32;                  // queries, keys or features of a tile: a warp has a row
-constexpr unsigned kWarps = 8;                  // of a block of threads
-constexpr unsigned kRowsEach = kTile / kWarps;  // rows of a tile that a thread has an element of
-constexpr unsigned kMostChunks = 4;             // of features whose sums are in registers
+constexpr unsigned kTile = 32;                  // queries, keys or features in a tile: a warp has a row
+constexpr unsigned kWarps = 8;                  // in a thread block
+constexpr unsigned kRowsEach = kTile / kWarps;  // rows of a tile in which a thread has an element
+constexpr unsigned kMostChunks = 4;             // chunks of features with sums in registers
 
 using Tile = float[kTile][kTile + 1];  // a column is in different banks
 
-// The sizes of the heads of all samples, and their layout in memory.
+// The sizes of all samples' heads, and their layout in memory.
 struct Heads {
-  std::size_t heads, length, width, each;  // of a sample; the width of all heads and of each
+  std::size_t heads, length, width, each;  // in a sample; the width of all heads and of each
   std::size_t input_row, output_row;       // from a token to the next
   float scale;
   bool causal;
   DropoutMask mask;
-  const std::int32_t* keys;  // of the samples, for the mask; null without dropout
+  const std::int32_t* keys;  // the samples' keys for the mask; null without dropout
 
   __device__ std::size_t tiles() const { return (length + kTile - 1) / kTile; }
 
-  // Offsets of a head's queries (part 0), keys (1) or values (2) of its first token in the input, and in the output.
+  // Offsets in the input and in the output: the first token's queries (part 0), keys (1) or values (2) for a head.
   __device__ std::size_t in_input(std::size_t head, unsigned part) const {
     return head / heads * length * input_row + part * width + head % heads * each;
   }
   __device__ std::size_t in_output(std::size_t head) const {
     return head / heads * length * output_row + head % heads * each;
   }
-  // The factor of a weight.
+  // Returns a weight's factor.
   __device__ float kept(std::size_t head, std::size_t query, std::size_t key) const {
     if (keys == nullptr) return 1;
     return mask.at(mask.of_sample(keys[head / heads]), (head % heads * length + query) * length + key);
@@ -47,7 +48,7 @@ struct Heads {
   __device__ bool sees(std::size_t query, std::size_t key) const { return key < length && (!causal || key <= query); }
 };
 
-// A head's features of all tokens.
+// A head's features for all tokens.
 template <class T>
 struct Features {
   T* values;
@@ -75,7 +76,7 @@ struct Gradient {
   }
 };
 
-// The products of a tile of rows of a with one of b: rows threadIdx.y, + kWarps, ... of a with row threadIdx.x of b.
+// Multiplies a tile of a's rows with a tile of b's: rows threadIdx.y, + kWarps, ... of a with row threadIdx.x of b.
 template <class T>
 __device__ __forceinline__ void multiply_rows(const Heads& h, const Features<const T>& a, std::size_t of_a,
                                               const Features<const T>& b, std::size_t of_b, Tile& left, Tile& right,
@@ -93,8 +94,8 @@ __device__ __forceinline__ void multiply_rows(const Heads& h, const Features<con
   }
 }
 
-// Adds the products of weights {rows, tokens}, or of their transpose, with features of these tokens, of `chunks` tiles
-// of features from `first` on.
+// Adds the products of weights {rows, tokens}, or their transpose, with these tokens' features, in `chunks` feature
+// tiles from `first` on.
 template <unsigned chunks, bool transposed, class T>
 __device__ __forceinline__ void multiply_features(const Heads& h, const Tile& weights,
                                                   const Features<const T>& features, std::size_t token,
@@ -113,7 +114,7 @@ __device__ __forceinline__ void multiply_features(const Heads& h, const Tile& we
   }
 }
 
-// `sums` become the logarithms of the sums of each query's exponentials; null in inference.
+// `sums` become the logarithms of each query's sum of exponentials; null in inference.
 template <class T, unsigned chunks>
 __global__ void attention(Predecessor previous, Heads h, const T* input, float* sums, T* output) {
   await(previous);
@@ -155,13 +156,13 @@ __global__ void attention(Predecessor previous, Heads h, const T* input, float* 
   }
 }
 
-// Of a query, for the backward pass: the logarithm of its exponentials' sum, and the product of its output with the
+// For a query's backward pass: the logarithm of the sum of exponentials, and the product of the output with the
 // output's gradient.
 struct Statistics {
   const float *sums, *products;
 };
 
-// The products of the output and its gradient of each query of each head.
+// Multiplies the output with its gradient, for each query and head.
 template <class T>
 __global__ void output_products(Predecessor previous, Rows rows, Heads h, const T* output, const T* output_gradient,
                                 float* products) {
@@ -176,7 +177,7 @@ __global__ void output_products(Predecessor previous, Rows rows, Heads h, const 
   });
 }
 
-// A tile of the attention weights P with their factors M, and of the gradients of the scores, P (M (dO V^T) - the
+// Computes a tile of attention weights P with their factors M, and of the scores' gradients, P (M (dO V^T) - the
 // query's product): {queries, keys}. `weights` may be null.
 template <class T>
 __device__ __forceinline__ void compute_slopes(const Heads& h, const T* input, const T* output_gradient,
@@ -285,7 +286,7 @@ class AttentionOp : public Op {
 
   void forward() override {
     const DeviceView to = bindings_.output;
-    if (heads_.output_row != heads_.width) check(cudaMemsetAsync(to.address, 0, to.bytes, lane()));  // its padding
+    if (heads_.output_row != heads_.width) check(cudaMemsetAsync(to.address, 0, to.bytes, lane()));  // padding
     if (forward_) return forward_->run(operands(), workspace_, lane());
     with_chunks([&](auto chunks) {
       run(attention<T, chunks>, chunks, data<T>(bindings_.inputs[0]), data<float>(sums_.view()), data<T>(to));
@@ -299,7 +300,7 @@ class AttentionOp : public Op {
     float* products = data<float>(products_.view());
     const Statistics statistics{data<float>(sums_.view()), products};
     if (const DeviceView view = bindings_.input_gradients[0]; heads_.input_row != 3 * heads_.width && !to.accumulate)
-      check(cudaMemsetAsync(view.address, 0, view.bytes, lane()));  // its padding
+      check(cudaMemsetAsync(view.address, 0, view.bytes, lane()));  // padding
     if (backward_) return backward_->run(operands(), workspace_, lane());
     over_rows(output_products<T>, Rows{batch_ * heads_.heads * heads_.length, 0, 0, 0}, context_, heads_,
               data<T>(bindings_.output), gradient, products);
@@ -340,7 +341,7 @@ class AttentionOp : public Op {
             .input_gradient = bindings_.input_gradients.empty() ? nullptr : bindings_.input_gradients[0].address};
   }
 
-  // Calls body(the number of tiles of features whose sums a block has, as a constant).
+  // Calls body(how many feature tiles a block sums up, as a constant).
   template <class Body>
   void with_chunks(const Body& body) const {
     if (heads_.each <= kTile) return body(std::integral_constant<unsigned, 1>{});
@@ -348,7 +349,7 @@ class AttentionOp : public Op {
     body(std::integral_constant<unsigned, kMostChunks>{});
   }
 
-  // A block for each tile of tokens of each head, and for each `chunks` tiles of features.
+  // Runs a block for each head's token tiles, and for each `chunks` feature tiles.
   template <class Kernel, class... Arguments>
   void run(Kernel kernel, unsigned chunks, Arguments... arguments) const {
     const std::size_t tiles = (heads_.length + kTile - 1) / kTile * heads_.heads * batch_;

@@ -7,11 +7,11 @@ namespace {
 constexpr unsigned kThreads = 128;
 
 struct Heads {
-  unsigned count, width, positions;   // width: of each
-  std::size_t input_row, output_row;  // distance of tokens in memory, in values
+  unsigned count, width, positions;   // width: each head's
+  std::size_t input_row, output_row;  // distance between tokens in memory, in values
 };
 
-// Runs one block, a single column of threads, for each head of each sample. `weights`: {batch, heads, positions}.
+// Runs a block, a single column of threads, for each head and sample. `weights`: {batch, heads, positions}.
 template <class T>
 __global__ void attend(Predecessor previous, const T* input, const std::int32_t* positions, Heads heads, float scale,
                        float* keys, float* values, float* weights, T* output) {
@@ -81,7 +81,7 @@ class CachedAttentionOp : public Op {
   Context& context_;
   std::size_t batch_ = 0;
   Heads heads_{};
-  Buffer keys_, values_, weights_;  // {batch, positions, width}, and {batch, heads, positions} of the last token
+  Buffer keys_, values_, weights_;  // {batch, positions, width}, and {batch, heads, positions} for the last token
   Bindings bindings_;
 };
 

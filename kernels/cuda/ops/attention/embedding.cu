@@ -6,7 +6,7 @@
 namespace annulus::cuda {
 namespace {
 
-// Writes the rows of the windows' first tokens, and the tokens themselves. `row`: vectors of a row.
+// Writes the rows for each window's first tokens, and the tokens themselves. `row`: vectors in a row.
 template <class T>
 __global__ void embed(Predecessor previous, const std::int32_t* windows, unsigned length, std::int32_t vocabulary,
                       const float* table, unsigned row, std::int32_t* embedded, T* output, std::size_t vectors) {
@@ -56,12 +56,12 @@ class TokenEmbeddingOp : public Op {
  private:
   Context& context_;
   std::int32_t vocabulary_;
-  unsigned length_ = 0, row_ = 0;  // row_: vectors of a row
+  unsigned length_ = 0, row_ = 0;  // row_: vectors in a row
   Buffer embedded_;                // tokens
   Bindings bindings_;
 };
 
-// Adds the table's first rows to each sample, or if `positions` is not null the row that it names. `sample`: vectors of
+// Adds the table's first rows to each sample, or if `positions` is not null the row that it names. `sample`: vectors in
 // a sample.
 template <class T>
 __global__ void add_positions(Predecessor previous, const T* input, const float* table, const std::int32_t* positions,
@@ -76,7 +76,7 @@ __global__ void add_positions(Predecessor previous, const T* input, const float*
   }
 }
 
-// The sums over the samples, of which each has `sample` vectors.
+// Sums over the samples; each has `sample` vectors.
 template <class T>
 __global__ void add_up_samples(Predecessor previous, const T* output_gradient, std::size_t batch, const float* unscale,
                                float* to, std::size_t sample) {

@@ -66,7 +66,7 @@ class MatrixProductOp : public Op {
     if (to_a_) {
       const DeviceView to = bindings_.input_gradients[0];
       if (k_ != k_padded_ && !bindings_.accumulates(0))
-        check(cudaMemsetAsync(to.address, 0, to.bytes, lane()));  // its padding
+        check(cudaMemsetAsync(to.address, 0, to.bytes, lane()));  // padding
       to_a_->run({gradient, bindings_.inputs[1].address, to.address}, workspace_, lane());
     }
     if (to_b_)

@@ -5,7 +5,7 @@
 namespace annulus::cuda {
 namespace {
 
-// 0 instead of subnormal numbers.
+// Returns 0 instead of subnormal numbers.
 __device__ inline float exponential(float x) {
   return x < -87.3f ? 0 : expf(x);
 }
@@ -14,8 +14,8 @@ __device__ inline float logistic(float x) {
   return 1 / (1 + exponential(-x));
 }
 
-// Each function has its value and its derivative. NaN passes. If the derivative may be infinite, a gradient of 0 stays
-// 0: that of a branch which was not chosen.
+// Each function has a value and a derivative. NaN passes. If the derivative may be infinite, a gradient of 0 stays 0:
+// it belongs to a branch that was not chosen.
 struct LinearFunction {
   float alpha, beta;
   __device__ float value(float x) const { return alpha * x + beta; }
@@ -196,8 +196,7 @@ __device__ void with_function(const Activation& o, const Use& use) {
   }
 }
 
-// Rows of `vectors` vectors, of which the first `channels` elements are not padding. It stays zero, also if f(0) is
-// not.
+// Rows of `vectors` vectors; elements from `channels` on are padding, which stays zero, also if f(0) is not.
 struct Row {
   unsigned vectors, channels;
 

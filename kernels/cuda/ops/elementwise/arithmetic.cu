@@ -6,7 +6,7 @@
 namespace annulus::cuda {
 namespace {
 
-// Each operator has its value, and the factors of the output's gradient in the gradients of a and b.
+// Each operator has its value, and the factors by which the output's gradient enters the gradients of a and b.
 struct Sum {
   __device__ static float value(float a, float b) { return a + b; }
   __device__ static float slope_a(float, float) { return 1; }
@@ -31,7 +31,7 @@ struct Quotient {
   __device__ static float slope_b(float a, float b) { return -a / (b * b); }
 };
 
-// Of equal values, each gets half of the gradient.
+// Equal values get half the gradient each.
 struct Maximum {
   __device__ static float value(float a, float b) { return a < b || b != b ? b : a; }
   __device__ static float slope_a(float a, float b) { return a > b ? 1.0f : a < b ? 0.0f : 0.5f; }
@@ -101,7 +101,7 @@ __host__ __device__ constexpr bool linear(Arithmetic::Operator op) {
   return op == sum || op == difference || op == greater || op == at_least || op == equal;
 }
 
-// The value of each element; padding stays zero.
+// Computes each element's value; padding stays zero.
 template <class T>
 struct Value {
   Arithmetic::Operator op;
@@ -117,7 +117,7 @@ struct Value {
   }
 };
 
-// A term of the gradient of a or b.
+// A term in the gradient of a or b.
 template <class T, bool of_b>
 struct Gradient {
   Arithmetic::Operator op;
@@ -140,7 +140,7 @@ struct Gradient {
   }
 };
 
-// The output has the layout of the operand that has its shape, if there is one.
+// The output takes its layout from the operand with the output's shape, if there is one.
 TensorSpec output_spec(const Arithmetic& operation, const Specs& inputs, DataType type) {
   const Shape shape = operation.output_shape({inputs[0].shape, inputs[1].shape});
   for (const TensorSpec& input : inputs)
@@ -161,8 +161,8 @@ class ArithmeticOp : public Op {
     info_.backward_reads_output = false;
     for (const TensorSpec& input : inputs) {
       gradients_.emplace_back(shape, input, all, context);
-      // Each vector is read before its result is written in its place. (The gradients cannot: of two, the first would
-      // overwrite what the second is computed from.)
+      // Each vector is read before its result is written in its place. (Not so for gradients: the first of two would
+      // overwrite the values that the second is computed from.)
       const bool same = input.shape == shape && input.layout->name() == info_.output.layout->name();
       info_.inputs.push_back({.backward_reads = !linear(op_), .output_may_overwrite = same, .adds_to_gradient = true});
     }

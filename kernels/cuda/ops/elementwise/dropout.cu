@@ -7,7 +7,7 @@
 namespace annulus::cuda {
 namespace {
 
-// `loop` counts the elements in row-major order; each key has `each` of them.
+// `loop` counts the elements in row-major order; each key has `each` elements.
 template <class T>
 __global__ void drop(Predecessor previous, DropoutMask mask, bool whole, const __grid_constant__ Loop<1> loop,
                      std::size_t each, const std::int32_t* keys, const T* from, InputGradient<T> to,
@@ -35,7 +35,7 @@ class DropoutOp : public Op {
         loop_(loop_over<1>(channels_last(inputs[0]), {row_major_strides(inputs[0].shape)}, kLanes<T>)),
         vectors_(vectors_of(channels_last(inputs[0]))) {
     info_.output = inputs[0];
-    // Each vector is read before its result is written in its place.
+    // Each vector is read before its result replaces it.
     info_.inputs = {{.backward_reads = false,
                      .output_may_overwrite = true,
                      .gradient_may_overwrite = true,

@@ -33,14 +33,14 @@ __global__ void hand_on(Predecessor previous, const T* gradient, InputGradient<T
   for (std::size_t i = grid_thread(); i < vectors; i += grid_threads()) to.put(load(gradient, i), i);
 }
 
-// An operation on tensors of the same layout that processes each vector separately.
+// An operation on tensors with the same layout that processes each vector separately.
 template <class T>
 class PointwiseOp : public Op {
  public:
   PointwiseOp(const TensorSpec& input, std::size_t inputs, Context& context)
       : context_(context), vectors_(channels_last(input).bytes() / kVectorBytes) {
     info_.output = input;
-    // Each value is read before its result is written in its place.
+    // Each value is read before its result replaces it.
     info_.inputs.assign(inputs, {.backward_reads = false,
                                  .output_may_overwrite = true,
                                  .gradient_may_overwrite = true,

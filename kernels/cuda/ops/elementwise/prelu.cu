@@ -6,7 +6,7 @@
 namespace annulus::cuda {
 namespace {
 
-// The slopes of a vector's channels.
+// Returns the slopes for a vector's channels.
 template <class T>
 __device__ Floats<kLanes<T>> slopes_of(const float* slopes, bool per_channel, unsigned vector) {
   if (per_channel) return load_floats<kLanes<T>>(slopes + vector * kLanes<T>);
@@ -34,7 +34,7 @@ struct SlopeGradients {
   __device__ void operator()(unsigned channel, const Sums<1>& sum) const { values[channel] = *unscale * sum.of[0]; }
 };
 
-// Also adds up the slopes' gradients, but those of a single slope only for each block and channel.
+// Also adds up the slopes' gradients; a single slope's only for each block and channel.
 template <class T>
 __global__ void __launch_bounds__(Columns::kThreads, Columns::kBlocksEach)
     prelu_backward(Predecessor previous, Columns columns, const float* slopes, bool per_channel, const T* input,
@@ -67,7 +67,7 @@ __global__ void __launch_bounds__(Columns::kThreads, Columns::kBlocksEach)
     store_block_sums(columns, sums, partial);
 }
 
-// Runs one block with a single column of threads.
+// Runs a block with a single column of threads.
 __global__ void finish_slope(Predecessor previous, std::size_t count, const Sums<1>* partial, SlopeGradients to) {
   await(previous);
   Sums<1> sum[1]{};

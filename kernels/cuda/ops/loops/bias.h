@@ -5,8 +5,8 @@
 
 namespace annulus::cuda {
 
-// The end of a layer with a product, in place: output = max(0, output + bias), with bias and ReLU each optional; and
-// its backward pass. Over {rows, channels'} of the context's value type.
+// Ends a layer with a product, in place: output = max(0, output + bias), with bias and ReLU each optional; and runs
+// this end backward. Over {rows, channels'} in the context's value type.
 class BiasRelu {
  public:
   BiasRelu(bool bias, bool relu, std::size_t rows, std::size_t channels, Context& context);
@@ -15,7 +15,7 @@ class BiasRelu {
 
   void forward(void* output, const float* bias) const;
 
-  // Zeroes the output's gradient where the ReLU was inactive, and writes the gradient of the bias, if it is not null.
+  // Zeroes the output's gradient where the ReLU was inactive, and writes the bias's gradient, if it is not null.
   void backward(const void* output, void* output_gradient, float* bias_gradient, void* workspace) const;
 
  private:

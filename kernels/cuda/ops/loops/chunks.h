@@ -9,7 +9,7 @@
 
 namespace annulus::cuda {
 
-// A part of an arena, in floats, that is processed by one block of threads.
+// A part of an arena, in floats, that a single thread block processes.
 struct Chunk {
   static constexpr std::size_t kFloats = 16384;
   std::size_t begin, end;

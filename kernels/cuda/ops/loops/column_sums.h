@@ -6,7 +6,7 @@
 // Device functions for kernels over columns (columns.h).
 namespace annulus::cuda {
 
-// Partial sums. combined() adds two of them, such that 0 + x, x + 0 and x are the same.
+// Partial sums. combined() adds two such that 0 + x, x + 0 and x are the same.
 template <unsigned count>
 struct Sums {
   float of[count];
@@ -25,9 +25,9 @@ __device__ inline Maximum combined(const Maximum& a, const Maximum& b) {
   return {fmaxf(a.value, b.value)};
 }
 
-// The number of some values, their mean, and the sum of their squared distances to the mean. There is no cancellation,
-// however far the mean is from 0 (Chan, Golub, LeVeque, "Updating formulae and a pairwise algorithm for computing
-// sample variances", 1979).
+// A count of values, their mean, and the sum of their squared distances to the mean. There is no cancellation, however
+// far the mean is from 0 (Chan, Golub, LeVeque, "Updating formulae and a pairwise algorithm for computing sample
+// variances", 1979).
 struct Moments {
   float count, mean, squares;
 };
@@ -38,14 +38,14 @@ __device__ inline Moments combined(const Moments& a, const Moments& b) {
   return {count, a.mean + distance * share, a.squares + b.squares + distance * distance * a.count * share};
 }
 
-// The index of a thread's vector within a row.
+// Returns the index of a thread's vector within a row.
 __device__ inline unsigned own_vector() {
   return blockIdx.x * blockDim.x + threadIdx.x;
 }
 
-// Iterates over a thread's rows, `batch` of them at a time to have that many loads in flight: calls load(k, index) for
-// each, where index counts vectors from the matrix's first, and then use(k, index) for each. If `from_end`, goes from
-// the last row to the first, because the rows that the previous pass read last may still be in the cache.
+// Iterates over a thread's rows, in batches to have `batch` loads in flight: calls load(k, index) for each row, where
+// index counts vectors from the matrix's first, and then use(k, index) for each. If `from_end`, goes from the last row
+// to the first, because the rows that the previous pass read last may still be in the cache.
 template <unsigned batch, class Load, class Use>
 __device__ void for_each_row(const Columns& columns, bool from_end, const Load& load, const Use& use) {
   const unsigned vector = own_vector();
@@ -62,7 +62,7 @@ __device__ void for_each_row(const Columns& columns, bool from_end, const Load& 
   }
 }
 
-// Adds up the threads' sums in each column of the block. Afterwards all threads of the column have the result.
+// Adds up the threads' sums in each column of the block. Afterwards all threads in the column have the result.
 template <unsigned count, class Sum>
 __device__ void add_up_block(Sum (&sums)[count]) {
   __shared__ Sum shared[count][Columns::kThreads];
@@ -90,10 +90,10 @@ __device__ void store_block_sums(const Columns& columns, Sum (&sums)[count], Sum
   for (unsigned i = 0; i < count; ++i) to[i] = sums[i];
 }
 
-// Adds up the blocks' stored sums of a group of stripes: those at a distance of kGroups from each other.
+// Adds up the blocks' stored sums in a group of stripes, which lie kGroups apart.
 template <class Sum>
 __device__ Sum sum_of_group(const Columns& columns, const Sum* partial, unsigned group, unsigned channel) {
-  constexpr unsigned kBatch = 8;  // number of loads in flight
+  constexpr unsigned kBatch = 8;  // loads in flight
   Sum sum{};
   for (unsigned first = group; first < columns.stripes; first += kBatch * Columns::kGroups) {
     Sum stored[kBatch]{};
@@ -115,7 +115,7 @@ __device__ void add_up_stripes(const Columns& columns, const Sum* partial, const
   if (threadIdx.y == 0 && channel < columns.channels) finish(channel, sum[0]);
 }
 
-// In the order of add_up_block().
+// Adds in the order of add_up_block().
 template <unsigned count, class Sum>
 __device__ Sum added_in_halves(Sum (&sums)[count]) {
   for (unsigned half = count / 2; half > 0; half /= 2)
@@ -123,7 +123,7 @@ __device__ Sum added_in_halves(Sum (&sums)[count]) {
   return sums[0];
 }
 
-// The sum over all groups, of which each has stored its own in place of its first stripe's.
+// Adds up all groups; each has stored its sum in place of its first stripe's.
 template <class Sum>
 __device__ Sum sum_of_groups(const Columns& columns, const Sum* partial, unsigned channel) {
   constexpr unsigned kBatch = 8, kBatches = Columns::kGroups / kBatch;
@@ -138,8 +138,8 @@ __device__ Sum sum_of_groups(const Columns& columns, const Sum* partial, unsigne
   return added_in_halves(sums);
 }
 
-// Whether the block is the last of `blocks` that call this with the same counter, which is 0 before and after. Then
-// all its threads see what these blocks' threads wrote before they called it.
+// Whether the block is the last of `blocks` that call this with the same counter, which is 0 before and after. Then all
+// threads in the block see what these blocks' threads wrote before they called it.
 __device__ inline bool is_last_of(unsigned blocks, unsigned* counter) {
   __shared__ bool last;
   __syncthreads();
@@ -153,16 +153,16 @@ __device__ inline bool is_last_of(unsigned blocks, unsigned* counter) {
 }
 
 // Adds up all blocks' sums, in the order of store_block_sums() and add_up_stripes() whichever block comes last, and
-// calls finish(channel, sum) once for each channel. The last block of each group of stripes adds up the group's, and
-// the last of those the groups', because a single block would need longer than another kernel. `counters`: counters()
-// zeros, which are zeros again afterwards.
+// calls finish(channel, sum) once for each channel. The last block in each group of stripes adds up the group, and the
+// last of these blocks adds up the groups, because a single block would need longer than another kernel. `counters`:
+// counters() zeros, which are zeros again afterwards.
 template <unsigned count, class Sum, class Finish>
 __device__ void add_up_columns(const Columns& columns, Sum (&sums)[count], Sum* partial, unsigned* counters,
                                Finish finish) {
   static_assert(Columns::kThreads / Columns::kWidth >= count, "a thread for each of the block's channels");
   store_block_sums(columns, sums, partial);
   const unsigned group = blockIdx.y % Columns::kGroups, groups = min(columns.stripes, Columns::kGroups);
-  const unsigned stripes = (columns.stripes - group + Columns::kGroups - 1) / Columns::kGroups;  // of the group
+  const unsigned stripes = (columns.stripes - group + Columns::kGroups - 1) / Columns::kGroups;  // in the group
   const unsigned within = threadIdx.y * blockDim.x + threadIdx.x;
   const unsigned channel = blockIdx.x * blockDim.x * count + within;
   const bool has_channel = within < blockDim.x * count && channel < columns.channels;

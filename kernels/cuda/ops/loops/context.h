@@ -10,7 +10,7 @@
 
 namespace annulus::cuda {
 
-// State shared by all operations of a device.
+// State that all operations on a device share.
 struct Context {
   Precision precision;
   int multiprocessors;
@@ -19,7 +19,7 @@ struct Context {
   std::unique_ptr<MatmulPlanner> matmuls;
   std::unique_ptr<AttentionPlanner> attention;
 
-  // Two floats in device memory: the factor of the loss's gradient (LossScaling), and its inverse, the factor of
+  // Two floats in device memory: the factor of the loss's gradient (LossScaling), and 1 / that, the factor of
   // parameters' gradients. Both are 1 except in fp16.
   const float* loss_scale;
   const float* unscale;
@@ -29,7 +29,7 @@ struct Context {
 
   DataType type() const { return value_type(precision); }
 
-  // Returns at least `bytes` of scratch memory, which the next operation may overwrite. To be called in bind(). Smaller
+  // Returns scratch memory, at least `bytes`, which the next operation may overwrite. To be called in bind(). Smaller
   // workspaces returned earlier stay valid, for graphs that have captured them.
   void* workspace(std::size_t bytes) {
     if (workspaces_.empty() || workspaces_.back().view().bytes < bytes) workspaces_.push_back(allocate_device(bytes));

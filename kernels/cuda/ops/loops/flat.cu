@@ -80,10 +80,10 @@ __global__ void swap_vectors(Predecessor previous, float* a, float* b, std::size
   }
 }
 
-constexpr unsigned kWarp = 32, kWarps = 8;  // threads of a warp, and warps of a block that adds rows
+constexpr unsigned kWarp = 32, kWarps = 8;  // threads in a warp, and warps in a block that adds rows
 
-// Rows of one index may be anywhere in `from`. So a warp looks at all indices, in order, and adds the rows of its own:
-// those whose remainder by the number of warps is its number. It adds a part of their width, a vector for each thread.
+// Rows with the same index may be anywhere in `from`. So a warp looks at all indices, in order, and adds the rows whose
+// index, modulo the warp count, is the warp's number. It adds a part of the rows' width, a vector for each thread.
 // `factor` may be null.
 template <class T>
 __global__ void add_row_vectors(Predecessor previous, const T* from, const std::int32_t* index, std::size_t rows,
@@ -98,7 +98,7 @@ __global__ void add_row_vectors(Predecessor previous, const T* from, const std::
   Found* const found = all_found[threadIdx.y];
   const unsigned own = blockIdx.x * kWarps + threadIdx.y, vector = blockIdx.y * kWarp + threadIdx.x;
   const float by = factor == nullptr ? 1 : *factor;
-  // The last row of `to` that was added to stays in registers, as a frequent index may follow itself.
+  // The row of `to` that was added to last stays in registers, as a frequent index may follow itself.
   std::int32_t current = -1;
   Vector<T> sum{};
   const auto current_row = [&] { return to + (static_cast<std::size_t>(current) * vectors + vector) * kLanes<T>; };

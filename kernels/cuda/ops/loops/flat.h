@@ -2,7 +2,7 @@
 
 #include "kernels/cuda/ops/loops/context.h"
 
-// Kernels over flat arrays of multiples of 16 bytes. They do not depend on a tensor's layout: padding is zero and stays
+// Kernels over flat arrays in multiples of 16 bytes. They do not depend on a tensor's layout: padding is zero and stays
 // zero.
 namespace annulus::cuda {
 

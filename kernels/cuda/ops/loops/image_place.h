@@ -6,7 +6,7 @@
 
 namespace annulus::cuda {
 
-// The position of the `index`-th vector in images of the given size: of numbers or of Divisors.
+// The position of the `index`-th vector in images of the given size: in numbers or in Divisors.
 struct Place {
   unsigned image, row, column, vector;
 
@@ -18,7 +18,7 @@ struct Place {
         vector(index % vectors) {}
 };
 
-// Returns the index of the same vector at another pixel of the image, or of a corresponding image of another size.
+// Returns the index of the same vector at another pixel in the image, or in a corresponding image with another size.
 __device__ inline std::size_t vector_at(const Place& place, unsigned height, unsigned width, unsigned vectors,
                                         unsigned row, unsigned column) {
   return ((std::size_t{place.image} * height + row) * width + column) * vectors + place.vector;

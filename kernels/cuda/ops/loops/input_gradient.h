@@ -5,7 +5,7 @@
 
 namespace annulus::cuda {
 
-// The destination of an input's gradient, and whether the gradient is added to its content.
+// Where an input's gradient goes, and whether to add it to the content there.
 template <class T>
 struct InputGradient {
   T* values = nullptr;  // null if the gradient is not needed

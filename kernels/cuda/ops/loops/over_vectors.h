@@ -5,7 +5,7 @@
 
 namespace annulus::cuda {
 
-// Launches a kernel over 16-byte vectors; their number is its last argument.
+// Launches a kernel over 16-byte vectors; the vector count is the kernel's last argument.
 template <class... Parameters, class... Arguments>
 void over_vectors(void (*kernel)(Parameters...), std::size_t vectors, const Context& context, Arguments... arguments) {
   constexpr unsigned kThreads = 256;

@@ -7,11 +7,11 @@
 namespace annulus::cuda {
 
 struct Rows {
-  static constexpr unsigned kWarp = 32, kWarps = 4;  // threads of a warp, and warps of a block
+  static constexpr unsigned kWarp = 32, kWarps = 4;  // threads in a warp, and warps in a block
 
   std::size_t rows;
-  unsigned vectors;                    // of a row
-  unsigned channels, channels_padded;  // of each pixel of a row
+  unsigned vectors;                    // in a row
+  unsigned channels, channels_padded;  // in each pixel of a row
 
   // Calls body(row) for the rows of the thread's warp.
   template <class Body>
@@ -21,7 +21,7 @@ struct Rows {
       body(row);
   }
 
-  // Calls body(vector, used) for the thread's vectors of a row; the first `used` lanes are not padding.
+  // Calls body(vector, used) for the thread's vectors in a row; the first `used` lanes are not padding.
   template <class T, class Body>
   __device__ void for_each_vector(const Body& body) const {
     for (unsigned vector = threadIdx.x; vector < vectors; vector += kWarp) {
@@ -31,7 +31,7 @@ struct Rows {
   }
 };
 
-// The sum over the warp, for all of its threads.
+// Sums over the warp, for all its threads.
 __device__ inline float warp_sum(float value) {
   for (int lanes = 16; lanes > 0; lanes /= 2) value += __shfl_xor_sync(0xffffffffu, value, lanes);
   return value;
@@ -41,7 +41,7 @@ __device__ inline float warp_max(float value) {
   return value;
 }
 
-// Launches a kernel over rows, its first argument after the predecessor.
+// Launches a kernel over rows, which are the first argument after the predecessor.
 template <class... Parameters, class... Arguments>
 void over_rows(void (*kernel)(Predecessor, Rows, Parameters...), const Rows& rows, const Context& context,
                Arguments... arguments) {

@@ -12,19 +12,19 @@
 // Loops over a tensor in memory order that read other tensors in any order.
 namespace annulus::cuda {
 
-using Strides = std::vector<std::int64_t>;  // in elements, of each dimension; 0 repeats an element
+using Strides = std::vector<std::int64_t>;  // in elements, for each dimension; 0 repeats an element
 
-// The strides of a tensor of values.
+// Returns the strides of a tensor of values.
 Strides strides_of(const TensorSpec& tensor);
 
-// The number of elements between neighbours in row-major order.
+// Returns the distances, in elements, between neighbours in row-major order.
 Strides row_major_strides(const Shape& shape);
 
-// The strides of an operand in a loop over `output`. Shapes are aligned at their last dimension; a dimension that is
+// Returns an operand's strides in a loop over `output`. Shapes are aligned at their last dimension; a dimension that is
 // missing or 1 is repeated.
 Strides repeated(const TensorSpec& operand, const Shape& output);
 
-// The position of a vector in a tensor: neighbouring elements, `stride` apart. `used` of them are not padding.
+// A vector's position in a tensor: neighbouring elements, `stride` apart. `used` elements are not padding.
 struct Lanes {
   std::int64_t offset, stride;
   unsigned used;
@@ -35,15 +35,15 @@ struct Operands {
   Lanes of[operands];
 };
 
-// A loop over the vectors of a tensor, and their positions in `operands` tensors. Passed to kernels by value, as
-// const __grid_constant__: otherwise the compiler may copy it for each thread.
+// A loop over a tensor's vectors, and their positions in `operands` tensors. Passed to kernels by value, as const
+// __grid_constant__: otherwise the compiler may copy it for each thread.
 template <unsigned operands>
 struct Loop {
   static constexpr unsigned kDimensions = 8;
-  unsigned dimensions = 0;  // besides the channels; the last one is the fastest
+  unsigned dimensions = 0;  // besides the channels; the last dimension is the fastest
   unsigned size[kDimensions]{};
   std::int64_t stride[operands][kDimensions]{};
-  unsigned channels = 1, lanes = 1;  // numbers of elements: of a row without its padding, and of a vector
+  unsigned channels = 1, lanes = 1;  // elements in a row without padding, and in a vector
   std::int64_t channel_stride[operands]{};
 
   unsigned row_vectors() const { return (channels + lanes - 1) / lanes; }
@@ -54,7 +54,8 @@ struct Loop {
   }
   std::size_t vectors() const { return rows() * row_vectors(); }
 
-  // Adds an outermost dimension. If `join`, joins it with the one inside it if they are one dimension in all operands.
+  // Adds an outermost dimension. If `join`, joins it with the dimension inside it if they are contiguous in all
+  // operands.
   void add_outside(std::size_t extent, const std::array<std::int64_t, operands>& strides, bool join = true) {
     if (extent == 1 && join) return;
     bool joins = join && dimensions > 0;
@@ -72,7 +73,7 @@ struct Loop {
     for (unsigned o = 0; o < operands; ++o) stride[o][0] = strides[o];
   }
 
-  // The lanes of the index-th vector in each operand.
+  // Returns the lanes of the index-th vector in each operand.
   __device__ Operands<operands> at(unsigned index) const {
     Operands<operands> all;
     const unsigned in_row = (channels + lanes - 1) / lanes, first = index % in_row * lanes;
@@ -88,8 +89,7 @@ struct Loop {
   }
 };
 
-// A loop over a tensor of values whose layout is `over`. `strides` are those of the operands for each of its
-// dimensions.
+// A loop over a tensor of values with layout `over`. `strides`: each operand's, for each dimension of the tensor.
 template <unsigned operands>
 Loop<operands> loop_over(const ChannelsLast& over, const std::array<Strides, operands>& strides, unsigned lanes,
                          bool join = true) {

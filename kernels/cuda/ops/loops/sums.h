@@ -10,7 +10,7 @@
 // elements: Vector<T> operator()(const Operands<.>& operands).
 namespace annulus::cuda {
 
-// Each vector of `to` is a term.
+// Makes each vector of `to` a term.
 template <class T, unsigned operands, class Term>
 __global__ void put_terms(Predecessor previous, const __grid_constant__ Loop<operands> loop, Term term,
                           InputGradient<T> to, std::size_t vectors) {
@@ -19,8 +19,8 @@ __global__ void put_terms(Predecessor previous, const __grid_constant__ Loop<ope
     to.put(term(loop.at(static_cast<unsigned>(i))), i);
 }
 
-// A column of `columns` is a vector of the sum, and its rows are the terms: `kept` loops over the columns, `reduced`
-// over the rows.
+// Adds up columns: each of `columns` is a vector of the sum, its rows are the terms. `kept` loops over the columns,
+// `reduced` over the rows.
 template <class T, unsigned operands, class Term>
 __global__ void __launch_bounds__(Columns::kThreads, Columns::kBlocksEach)
     add_up_terms(Predecessor previous, const __grid_constant__ Loop<operands> kept,
@@ -51,11 +51,11 @@ __global__ void finish_sums(Predecessor previous, Columns columns, const Sums<1>
   });
 }
 
-// The sum of the terms over the dimensions of `shape` that are 1 or missing in a tensor of values.
+// Sums the terms over the dimensions of `shape` that are 1 or missing in a tensor of values.
 template <class T, unsigned operands>
 class SumOver {
  public:
-  // `strides` are those of the operands for each dimension of `shape`.
+  // `strides`: each operand's, for each dimension of `shape`.
   SumOver(const Shape& shape, const TensorSpec& sum, const std::array<Strides, operands>& strides, Context& context)
       : context_(context) {
     const std::size_t missing = shape.size() - sum.shape.size();

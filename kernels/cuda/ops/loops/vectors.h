@@ -14,7 +14,7 @@
 #include "kernels/cuda/runtime/layout.h"
 #include "kernels/cuda/runtime/predecessor.h"
 
-// A thread reads and writes 16 bytes of values at a time, and computes with them in float32.
+// A thread reads and writes 16 bytes at a time, and computes with the values in float32.
 namespace annulus::cuda {
 
 template <class T>
@@ -25,12 +25,12 @@ struct Floats {
   float at[count];
 };
 
-// 16 bytes of values of type T, as float32.
+// 16 bytes of T values, as float32.
 template <class T>
 using Vector = Floats<kLanes<T>>;
 
-// 16 bytes of values as stored in memory; 16-bit values are in pairs. (CUDA's pair types are not trivially copyable, so
-// the compiler would copy pair by pair instead of 16 bytes.)
+// 16 bytes as stored in memory; 16-bit values are in pairs. (CUDA's pair types are not trivially copyable, so the
+// compiler would copy pair by pair instead of 16 bytes.)
 template <class T>
 struct alignas(kVectorBytes) Packed {
   std::uint32_t at[4];
@@ -112,7 +112,7 @@ __device__ void store(const Vector<T>& values, T* to, std::size_t index) {
   reinterpret_cast<Packed<T>*>(to)[index] = packed<T>(values);
 }
 
-// Neighbouring float32s, a multiple of 4 of them, aligned to 16 bytes.
+// Neighbouring float32s, `count` (a multiple of 4), aligned to 16 bytes.
 template <unsigned count>
 __device__ Floats<count> load_floats(const float* from) {
   Floats<count> values;
@@ -154,7 +154,7 @@ T* data(DeviceView view) {
   return reinterpret_cast<T*>(view.address);
 }
 
-// Makes an Op<T> for the T that corresponds to a type of values.
+// Makes an Op<T> for the T that corresponds to a value type.
 template <class Base, template <class> class Op, class... Arguments>
 std::unique_ptr<Base> make_for(DataType type, Arguments&&... arguments) {
   switch (type) {
@@ -167,7 +167,7 @@ std::unique_ptr<Base> make_for(DataType type, Arguments&&... arguments) {
   }
 }
 
-// Calls work(T{}) for the T that corresponds to a type of values.
+// Calls work(T{}) for the T that corresponds to a value type.
 template <class Work>
 void for_type(DataType type, const Work& work) {
   if (type == DataType::f16) return work(__half{});

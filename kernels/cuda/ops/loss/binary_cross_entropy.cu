@@ -7,8 +7,8 @@ namespace {
 constexpr unsigned kSampleThreads = 128;
 constexpr unsigned kThreads = 256;
 
-// Runs one block, a single column of threads, for each sample. A class's loss is -t log(sigmoid(x)) - (1 - t)
-// log(1 - sigmoid(x)) = log(1 + exp(x)) - t x, computed without overflow.
+// Runs a block, a single column of threads, for each sample. A class's loss is -t log(sigmoid(x)) - (1 - t) log(1 -
+// sigmoid(x)) = log(1 + exp(x)) - t x, computed without overflow.
 template <class T>
 __global__ void binary_losses(Predecessor previous, const T* logits, Labels labels, std::uint32_t classes,
                               std::size_t stride, float smoothing, SampleLoss* losses) {
@@ -16,7 +16,7 @@ __global__ void binary_losses(Predecessor previous, const T* logits, Labels labe
   const T* row = logits + blockIdx.x * stride;
   const Target target = target_of(labels, blockIdx.x);
   const float of_label = load(row, target.label / kLanes<T>).at[target.label % kLanes<T>];
-  Sums<2> sums[1]{};  // of the losses, and the number of logits that rank above the label's
+  Sums<2> sums[1]{};  // the losses, and how many logits rank above the label's
   for_each_logit(row, classes, [&](float logit, std::uint32_t c) {
     sums[0].of[0] +=
         fmaxf(logit, 0) + log1pf(expf(-fabsf(logit))) - target_probability(target, c, smoothing, classes) * logit;
@@ -91,8 +91,8 @@ class BinaryCrossEntropyOp : public Op {
   LabelInput label_input_;
   std::size_t batch_;
   std::uint32_t classes_;
-  std::size_t stride_;  // between the logits of consecutive samples
-  unsigned vectors_;    // of all logits
+  std::size_t stride_;  // between consecutive samples' logits
+  unsigned vectors_;    // in all logits
   Buffer losses_;
   const T* logits_ = nullptr;
   Labels labels_{};

@@ -11,7 +11,7 @@ __device__ Totals combined(const Totals& a, const Totals& b) {
   return {a.loss + b.loss, a.first + b.first, a.among_top + b.among_top};
 }
 
-// Runs one block with a single column of threads, so the order of the sums depends only on the batch.
+// Runs a block with a single column of threads, so the order of the sums depends only on the batch.
 __global__ void add_up(Predecessor previous, const SampleLoss* samples, std::size_t batch, float* sums) {
   await(previous);
   Totals totals[1]{};

@@ -8,17 +8,17 @@
 #include "kernels/cuda/ops/loops/column_sums.h"
 #include "kernels/cuda/ops/plan/operations.h"
 
-// What the kernels of losses over classes share.
+// What kernels for losses over classes share.
 namespace annulus::cuda {
 
-// The labels of all samples, mixed or not, and the classes' weights, if there are any.
+// All samples' labels, mixed or not, and the classes' weights, if there are any.
 struct Labels {
   const std::int32_t* plain;
   const MixedLabel* mixed;
   const float* weights;
 };
 
-// A sample's label, its share of the target probability, the label with the rest, and the weight of the loss.
+// A sample's label, that label's share of the target probability, the label with the rest, and the loss's weight.
 struct Target {
   std::uint32_t label, other;
   float share, weight;
@@ -40,14 +40,14 @@ __device__ inline Target target_of(const Labels& labels, std::size_t sample) {
   return target;
 }
 
-// The target probability of a class.
+// Returns a class's target probability.
 __device__ inline float target_probability(const Target& target, std::uint32_t c, float smoothing,
                                            std::uint32_t classes) {
   const float share = (1 - smoothing) * target.share, others = (1 - smoothing) * (1 - target.share);
   return smoothing / static_cast<float>(classes) + (c == target.label ? share : 0) + (c == target.other ? others : 0);
 }
 
-// Whether a logit ranks above the label's: of equal ones the first ranks higher, and NaN ranks above any.
+// Whether a logit ranks above the label's: among equal logits the first ranks higher, and NaN ranks above any.
 __device__ inline bool ranks_above(float logit, std::uint32_t c, float of_label, std::uint32_t label) {
   return c < label ? !(logit < of_label) : !(logit <= of_label);
 }
@@ -62,7 +62,7 @@ __device__ void for_each_logit(const T* logits, std::uint32_t classes, const Bod
   }
 }
 
-// The labels of an operation, as its kernels take them.
+// An operation's labels, as kernels take them.
 class LabelInput {
  public:
   // `smoothing` and `class_weights` apply to training only; see SoftmaxCrossEntropy.
@@ -85,12 +85,12 @@ class LabelInput {
   Buffer class_weights_;  // none if all are 1
 };
 
-// A sample's loss, and the number of logits that rank above its label's.
+// A sample's loss, and how many logits rank above the label's.
 struct SampleLoss {
   float loss, larger;
 };
 
-// Adds up the losses and the hits of a batch.
+// Adds up a batch's losses and hits.
 void add_up_samples(const SampleLoss* samples, std::size_t batch, float* sums, cudaStream_t lane);
 
 }  // namespace annulus::cuda

@@ -10,7 +10,7 @@ namespace {
 constexpr unsigned kThreads = 256;
 constexpr std::size_t kBlock = 1024;  // tokens whose logits are computed together
 
-// Of a token: its loss, whether it is predicted, and whether it is not missing.
+// A token's loss, whether it is predicted, and whether it is not missing.
 struct TokenLoss {
   float loss, hit, present;
 };
@@ -19,14 +19,14 @@ struct Windows {
   const std::int32_t* tokens;
   std::uint32_t length, vocabulary;
 
-  // The token to be predicted from this one and those before it; below 0 if it is missing.
+  // Returns the token to be predicted after this token; below 0 if it is missing.
   __device__ std::int32_t target(std::size_t token) const {
     const std::int32_t target = tokens[token / length * (length + 1) + token % length + 1];
     return target < static_cast<std::int32_t>(vocabulary) ? target : -1;
   }
 };
 
-// Runs one block, a single column of threads, for each token of a block, from `first` on: stores its loss and, if
+// Runs a block, a single column of threads, for each token from `first` on: stores the token's loss and, if
 // `loss_scale` is not null, replaces its logits by weight * (probabilities - target probabilities).
 template <class T>
 __global__ void token_losses(Predecessor previous, T* logits, std::size_t stride, Windows windows, std::size_t first,
@@ -76,8 +76,8 @@ __device__ Totals combined(const Totals& a, const Totals& b) {
   return {a.loss + b.loss, a.hits + b.hits, a.present + b.present};
 }
 
-// Runs one block with a single column of threads, so the order of the sums depends only on the number of tokens.
-// `metrics` is null in inference.
+// Runs a block with a single column of threads, so the order of the sums depends only on the token count. `metrics` is
+// null in inference.
 __global__ void add_up_tokens(Predecessor previous, const TokenLoss* losses, std::size_t tokens, float length,
                               float sample_weight, float* sums, float* metrics) {
   await(previous);
@@ -208,9 +208,9 @@ class LanguageModelHeadOp : public Op {
   Mode mode_;
   Context& context_;
   std::size_t length_, tokens_, vocabulary_ = 0;
-  std::size_t width_ = 0, stride_ = 0;        // of the hidden values and of the logits, padding included
-  Buffer logits_, losses_;                    // logits_: of a block
-  std::map<std::size_t, Products> products_;  // by the number of tokens
+  std::size_t width_ = 0, stride_ = 0;        // a row of hidden values and a row of logits, padding included
+  Buffer logits_, losses_;                    // logits_: for a block
+  std::map<std::size_t, Products> products_;  // by token count
   Bindings bindings_;
   DeviceView weights_;  // in the value type
   void* workspace_ = nullptr;

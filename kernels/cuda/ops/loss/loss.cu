@@ -20,7 +20,7 @@ __device__ Largest combined(const Largest& a, const Largest& b) {
   return {fmaxf(a.of_all, b.of_all), fmaxf(a.of_label, b.of_label)};
 }
 
-// Runs one block, a single column of threads, for each sample.
+// Runs a block, a single column of threads, for each sample.
 template <class T>
 __global__ void softmax_losses(Predecessor previous, const T* logits, Labels labels, std::uint32_t classes,
                                std::size_t stride, float smoothing, Softmax* softmax, SampleLoss* losses) {
@@ -34,8 +34,8 @@ __global__ void softmax_losses(Predecessor previous, const T* logits, Labels lab
   });
   add_up_block(largest);
 
-  // Shifted by the largest logit, so that no exponential overflows. The sums are of exponentials, of logits, the
-  // labels' logits, and the number of logits that rank above the first label's.
+  // Shifted by the largest logit, so that no exponential overflows. Sums exponentials, logits, both labels' logits, and
+  // how many logits rank above the first label's.
   Sums<5> sums[1]{};
   for_each_logit(row, classes, [&](float logit, std::uint32_t c) {
     const float shifted = logit - largest[0].of_all;
@@ -49,7 +49,7 @@ __global__ void softmax_losses(Predecessor previous, const T* logits, Labels lab
   if (threadIdx.y > 0) return;
   const auto [total, of_all, of_label, of_other, larger] = sums[0].of;
   float own = of_label;
-  // Skipped without mixing and smoothing, because the logit of an impossible class may be infinite.
+  // Skipped without mixing and smoothing, because an impossible class may have an infinite logit.
   if (target.share < 1) own += (1 - target.share) * (of_other - of_label);
   float loss = logf(total) - own;
   if (smoothing > 0) loss += smoothing * (own - of_all / static_cast<float>(classes));
@@ -126,8 +126,8 @@ class SoftmaxCrossEntropyOp : public Op {
   LabelInput label_input_;
   std::size_t batch_;
   std::uint32_t classes_;
-  std::size_t stride_;  // between the logits of consecutive samples
-  unsigned vectors_;    // of all logits
+  std::size_t stride_;  // between consecutive samples' logits
+  unsigned vectors_;    // in all logits
   Buffer softmax_, losses_;
   const T* logits_ = nullptr;
   Labels labels_{};

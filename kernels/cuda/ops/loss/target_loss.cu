@@ -8,10 +8,9 @@ namespace {
 constexpr unsigned kSampleThreads = 128;
 constexpr unsigned kThreads = 256;
 
-// A loss's terms, summed over the values of a sample: the loss, and what the measure is made of, of which measure()
-// makes the sample's.
+// A loss's terms, summed over a sample's values: the loss, and the sum from which measure() makes the sample's measure.
 
-// The terms of MultiLabelCrossEntropy. Those of the measure count classes that are predicted incorrectly.
+// The terms for MultiLabelCrossEntropy. The measure counts classes that are predicted incorrectly.
 struct BinaryTerms {
   // -t log(sigmoid(x)) - (1 - t) log(1 - sigmoid(x)) = log(1 + exp(x)) - t x, without overflow.
   __device__ static Sums<2> of(float x, float t) {
@@ -21,15 +20,15 @@ struct BinaryTerms {
   __device__ static float measure(float incorrect, float /*width*/) { return incorrect == 0; }
 };
 
-// The terms of MeanSquaredError. Those of the measure are absolute errors.
+// The terms for MeanSquaredError. The measure adds up absolute errors.
 struct SquaredTerms {
   __device__ static Sums<2> of(float x, float t) { return {{(x - t) * (x - t), fabsf(x - t)}}; }
   __device__ static float gradient(float x, float t) { return 2 * (x - t); }
   __device__ static float measure(float errors, float width) { return errors / width; }
 };
 
-// Runs one block, a single column of threads, for each sample, whose loss and measure it writes. `stride`: between the
-// values of consecutive samples.
+// Runs a block, a single column of threads, for each sample: writes the sample's loss and measure. `stride`: between
+// consecutive samples' values.
 template <class T, class Terms>
 __global__ void target_losses(Predecessor previous, const T* values, const float* targets, std::uint32_t width,
                               std::size_t stride, Sums<2>* samples) {
@@ -55,7 +54,7 @@ __device__ Totals combined(const Totals& a, const Totals& b) {
   return {a.loss + b.loss, a.measure + b.measure};
 }
 
-// Runs one block with a single column of threads, so the order of the sums depends only on the batch.
+// Runs a block with a single column of threads, so the order of the sums depends only on the batch.
 __global__ void add_up_targets(Predecessor previous, const Sums<2>* samples, std::size_t batch, float* sums) {
   await(previous);
   Totals totals[1]{};
@@ -124,8 +123,8 @@ class TargetLossOp : public Op {
   Context& context_;
   std::size_t batch_;
   std::uint32_t width_;
-  std::size_t stride_;  // between the values of consecutive samples
-  unsigned vectors_;    // of all values
+  std::size_t stride_;  // between consecutive samples' values
+  unsigned vectors_;    // in all values
   Buffer samples_;
   const T* values_ = nullptr;
   const float* targets_ = nullptr;

@@ -40,8 +40,8 @@ __global__ void pull_vectors(Predecessor previous, Move::Pull pull, const T* fro
 
 constexpr unsigned kTile = 32, kTileRows = 8;
 
-// Moves tiles of the matrix of the channels and a dimension `along` whose elements are neighbours in the source, so
-// that both reads and writes are of neighbours.
+// Moves tiles of the matrix of the channels and a dimension `along` with elements that are neighbours in the source, so
+// that both reads and writes go to neighbours.
 template <class T>
 __global__ void transpose_tiles(Predecessor previous, const __grid_constant__ Loop<1> loop, unsigned along,
                                 std::int64_t first, const T* from, InputGradient<T> to, unsigned tiles) {
@@ -53,7 +53,7 @@ __global__ void transpose_tiles(Predecessor previous, const __grid_constant__ Lo
     const unsigned channel = t % across_tiles * kTile, begin = t / across_tiles % along_tiles * kTile;
     unsigned rest = t / across_tiles / along_tiles;
     std::int64_t offset = first + channel * loop.channel_stride[0] + begin;
-    std::size_t row = 0, rows = 1, step = 1;  // in the output; from one element to the next
+    std::size_t row = 0, rows = 1, step = 1;  // in the output; from an element to the next
     for (unsigned d = loop.dimensions; d-- > 0; rows *= loop.size[d]) {
       if (d == along) {
         step = rows;

@@ -12,15 +12,15 @@ namespace annulus::cuda {
 template <class T>
 struct InputGradient;
 
-// Fills a tensor of values with elements of another one: element (i, j, ...) of `to` is the source's element at
-// first + i strides[0] + j strides[1] + ...
+// Fills a tensor of values with another tensor's elements: element (i, j, ...) of `to` is the source's element at first
+// + i strides[0] + j strides[1] + ...
 class Move {
  public:
   struct Plan {
     TensorSpec from, to;
-    Strides strides;              // in the source, of each dimension of `to`
-    std::int64_t first = 0;       // may be negative, if the range of a dimension does not begin at 0
-    std::vector<Range> ranges{};  // of each dimension of `to`: elements outside get the value `fill`; empty: all
+    Strides strides;              // in the source, for each dimension of `to`
+    std::int64_t first = 0;       // may be negative, if a dimension's range does not begin at 0
+    std::vector<Range> ranges{};  // for each dimension of `to`: elements outside get the value `fill`; empty: all
     float fill = 0;
   };
 
@@ -47,10 +47,11 @@ class Move {
   Context& context_;
   Pull pull_{};
   bool same_size_;
-  std::optional<unsigned> transposed_;  // the dimension whose elements are neighbours in the source, but not in `to`
+  std::optional<unsigned>
+      transposed_;  // the dimension with elements that are neighbours in the source, but not in `to`
 };
 
-// Moves a tensor of values to another layout of the same shape.
+// Moves a tensor of values to another layout for the same shape.
 Move to_layout(const TensorSpec& from, const TensorSpec& to, Context& context);
 
 }  // namespace annulus::cuda

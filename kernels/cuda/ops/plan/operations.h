@@ -11,13 +11,13 @@ namespace annulus::cuda {
 
 using Specs = std::vector<TensorSpec>;
 
-// Plans any operation; see Device::plan. Inputs that are not in the layout that it needs are moved to its scratch.
+// Plans any operation; see Device::plan. Inputs that are not in the layout that the operation needs are moved to its
+// scratch.
 std::unique_ptr<Op> plan_any(const Operation& operation, const Specs& inputs, Mode mode, Context& context);
 
-// One factory for each operation. Values are in channels-last layout (layout.h), with the channels that plan_any()
-// makes them have. Their gradients have the values' type, and gradients of parameters are float32. Gradients of values
-// are those of the loss times *context.loss_scale; parameters' gradients are multiplied by *context.unscale to remove
-// it.
+// A factory for each operation. Values are in channels-last layout (layout.h), with the channels that plan_any() makes
+// them have. Values' gradients have the values' type, and are gradients of the loss times *context.loss_scale.
+// Parameters' gradients are float32, and multiplied by *context.unscale to remove that factor.
 std::unique_ptr<Op> plan(const ImageInput& operation, const Specs& inputs, Mode mode, Context& context);
 std::unique_ptr<Op> plan(const Convolution& operation, const Specs& inputs, Mode mode, Context& context);
 std::unique_ptr<Op> plan(const Dense& operation, const Specs& inputs, Mode mode, Context& context);

@@ -11,7 +11,7 @@ namespace {
 template <class O, class... Others>
 constexpr bool kOneOf = (std::is_same_v<O, Others> || ...);
 
-// The dimension of an input's channels that an operation needs; none if it takes any.
+// The input dimension that an operation needs as channels; none if it takes any.
 template <class O>
 std::optional<std::size_t> needed_channels([[maybe_unused]] const O& operation, const Specs& inputs,
                                            std::size_t number) {

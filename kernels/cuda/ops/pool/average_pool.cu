@@ -10,10 +10,10 @@ namespace {
 
 constexpr unsigned kThreads = 256;
 
-// Along an axis: the pixels that an output averages, or the outputs whose windows contain a pixel.
+// Along an axis: the pixels that an output averages, or the outputs with windows that contain a pixel.
 struct Line {
   unsigned begin, end;
-  float factor;  // of an output
+  float factor;  // the output's
 };
 
 // AverageAxis, in device memory.
@@ -24,7 +24,7 @@ struct Axis {
 
 struct Windows {
   Axis rows, columns;
-  unsigned vectors;  // of a pixel
+  unsigned vectors;  // in a pixel
 };
 
 template <class T>
@@ -46,7 +46,7 @@ __global__ void average(Predecessor previous, Windows windows, const T* input, T
   }
 }
 
-// Each pixel of the input collects gradients from the windows that contain it.
+// Each input pixel collects gradients from the windows that contain it.
 template <class T>
 __global__ void average_backward(Predecessor previous, Windows windows, const T* output_gradient, InputGradient<T> to,
                                  unsigned inputs) {
@@ -67,7 +67,7 @@ __global__ void average_backward(Predecessor previous, Windows windows, const T*
   }
 }
 
-// The lines of the outputs, followed by those of the pixels.
+// The outputs' lines, followed by the pixels'.
 Buffer lines_of(const AverageAxis& axis) {
   const auto line = [](const Range& range, float factor) {
     return Line{static_cast<unsigned>(range.begin), static_cast<unsigned>(range.end), factor};

@@ -6,10 +6,10 @@
 #include "kernels/cuda/ops/loops/image_place.h"
 #include "kernels/cuda/ops/loops/vectors.h"
 
-// Max pooling, for its own kernels and for those of a batch norm before it (fusible_norm.h).
+// Max pooling, for its own kernels and for a batch norm's before it (fusible_norm.h).
 namespace annulus::cuda {
 
-// Windows over images. A row of pixels of an image is `vectors` times 16 bytes.
+// Windows over images. A row of pixels in an image is `vectors` times 16 bytes.
 struct Pool {
   struct Axis {
     unsigned kernel;
@@ -22,7 +22,7 @@ struct Pool {
 
 constexpr unsigned kNoPixel = 255;  // the ReLU was inactive
 
-// For each of an output vector's values, the number of the pixel in its window that it came from: a byte each.
+// For each value in an output vector, the number that its pixel has in the window: a byte each.
 template <class T>
 struct alignas(kLanes<T>) Numbers {
   std::uint32_t words[kLanes<T> / 4];
@@ -37,18 +37,18 @@ struct alignas(kLanes<T>) Numbers {
   }
 };
 
-// Returns the gradient of the `index`-th vector of the input: the sum of those of the windows in which it is the
-// largest, in the same order in every kernel.
+// Returns the gradient of the input's `index`-th vector: sums the gradients of the windows in which it is the largest,
+// in the same order in every kernel.
 template <class T>
 __device__ Vector<T> pooled_gradient(const Pool& pool, const T* output_gradient, const Numbers<T>* from,
                                      unsigned index) {
-  constexpr unsigned kBatch = 2;  // of a row of windows: loads in flight
+  constexpr unsigned kBatch = 2;  // loads in flight, in a row of windows
   const Place place(index, pool.height, pool.width, pool.vectors);
   const unsigned row = place.row + pool.rows.padding, column = place.column + pool.columns.padding;
   const unsigned last_column = column / pool.columns.stride;
   Vector<T> sum{};
-  // Goes back from the last window that begins at or before the pixel, whose position in the window is (y, x). Unsigned
-  // windows before the first wrap around, and so are beyond the last.
+  // Goes back from the last window that begins at or before the pixel; (y, x) is the pixel's position in the window.
+  // Unsigned windows before the first wrap around, and so are beyond the last.
   unsigned window_row = row / pool.rows.stride;
   for (unsigned y = row - window_row * pool.rows.stride; y < pool.rows.kernel; y += pool.rows.stride, --window_row) {
     if (window_row >= pool.out_height) continue;

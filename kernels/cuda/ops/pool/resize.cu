@@ -23,10 +23,10 @@ struct Readers {
   unsigned begin, end;
 };
 
-// Along one axis, in device memory.
+// An axis, in device memory.
 struct Axis {
-  const Tap* taps;         // of each output
-  const Readers* readers;  // of each pixel
+  const Tap* taps;         // for each output
+  const Readers* readers;  // for each pixel
   unsigned outputs, pixels;
 };
 
@@ -50,7 +50,7 @@ __global__ void resize(Predecessor previous, Axis rows, Axis columns, unsigned i
   }
 }
 
-// Each pixel of the input collects gradients from the outputs that sample it.
+// Each input pixel collects gradients from the outputs that sample it.
 template <class T>
 __global__ void resize_backward(Predecessor previous, Axis rows, Axis columns, unsigned in_pixel,
                                 const T* output_gradient, InputGradient<T> to, std::size_t vectors) {
@@ -130,7 +130,7 @@ class ResizeOp : public Op {
  private:
   Context& context_;
   AxisTables rows_, columns_;
-  unsigned in_pixel_;                 // vectors of a pixel
+  unsigned in_pixel_;                 // vectors in a pixel
   std::size_t inputs_, outputs_ = 0;  // in vectors
   Bindings bindings_;
 };

@@ -5,7 +5,7 @@
 namespace annulus::cuda {
 namespace {
 
-// A row of the output is one element, padded to `out` vectors. NaN passes.
+// An output row is a single element, padded to `out` vectors. NaN passes.
 template <class T>
 __global__ void maximum(Predecessor previous, Rows rows, unsigned out, const T* input, T* output) {
   await(previous);

@@ -1,4 +1,4 @@
-// Mean, and Expand, its counterpart: one sums what the other one repeats.
+// Mean, and Expand, its counterpart: either sums what the other repeats.
 
 #include <algorithm>
 
@@ -20,7 +20,7 @@ struct Scaled {
   }
 };
 
-// A tensor `large` and one `small` with the same dimensions, some of which are 1.
+// Two tensors, `large` and `small`, with the same dimensions, except that some are 1 in `small`.
 template <class T>
 class Repetition {
  public:
@@ -32,7 +32,7 @@ class Repetition {
 
   void bind() { workspace_ = context_.workspace(sum_.workspace_bytes()); }
 
-  // small = factor * the sum of large; large = factor * small.
+  // small = factor * (large summed); large = factor * small.
   void sum(DeviceView large, const InputGradient<T>& small) const { run(sum_, large, small); }
   void repeat(DeviceView small, const InputGradient<T>& large) const { run(repeat_, small, large); }
 
@@ -111,7 +111,7 @@ std::unique_ptr<Op> plan(const Mean& operation, const Specs& inputs, Mode, Conte
   const TensorSpec& in = inputs[0];
   const Shape shape = operation.output_shape({in.shape});
   const Shape kept_shape = Mean{operation.axes, true}.output_shape({in.shape});
-  std::vector<std::size_t> left;  // the dimensions of the output in those of the input
+  std::vector<std::size_t> left;  // the output's dimensions among the input's
   for (std::size_t i = 0; i < in.shape.size(); ++i)
     if (operation.keep || std::ranges::find(operation.axes, i) == operation.axes.end()) left.push_back(i);
   const auto channels = std::ranges::find(left, channels_last(in).axis());

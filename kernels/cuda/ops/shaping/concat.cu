@@ -6,7 +6,7 @@
 namespace annulus::cuda {
 namespace {
 
-// A unit of copying: `lanes` neighbouring values, either 16 bytes of them or a single one.
+// A unit of copying: `lanes` neighbouring values, either 16 bytes or a single value.
 template <class T, unsigned lanes>
 struct Piece {
   using Stored = Packed<T>;
@@ -20,7 +20,7 @@ struct Piece<T, 1> {
   __device__ static T stored(const Floats<1>& values) { return T(values.at[0]); }
 };
 
-// Columns that are copied or added from one matrix to another with the same number of rows. All sizes are in pieces.
+// Columns that are copied or added from a matrix to another with the same row count. All sizes are in pieces.
 struct Strip {
   unsigned from_width, from_column, to_width, to_column;
   unsigned copied, written;  // columns; those from `copied` on become zeros
@@ -48,7 +48,7 @@ __global__ void copy_strip(Predecessor previous, Strip strip, const T* from, T* 
 }
 
 // Along the channels, copies 16 bytes at a time if all inputs except the last fill their vectors; otherwise copies
-// value by value, to drop the padding after each input's channels. Along another dimension, each input is a number of
+// value by value, to drop the padding after each input's channels. Along another dimension, each input is a run of
 // whole vectors for each index of the dimensions before it.
 template <class T>
 class ConcatOp : public Op {

@@ -7,15 +7,15 @@
 namespace annulus::cuda {
 namespace {
 
-// A tensor in memory, along one dimension: {outer, extent, inner}.
+// A tensor in memory, along a dimension: {outer, extent, inner}.
 struct Extents {
   unsigned extent;
   std::size_t inner;
 };
 
-// Output element i along the dimension is the sum of the elements list[begin[i]] to before list[begin[i + 1]] of the
-// input. A gather has one element in each; its backward pass has those that were read from i. `channels`: the dimension
-// is that of the channels, so each lane has its own list.
+// Output element i along the dimension sums the input's elements list[begin[i]] to before list[begin[i + 1]]. A gather
+// has a single element in each list; its backward pass has the elements that were read from i. `channels`: the
+// dimension is the channels', so each lane has its own list.
 template <class T, bool channels>
 __global__ void add_up_lists(Predecessor previous, Extents from_size, Extents to_size, unsigned outputs,
                              const std::uint32_t* begin, const std::uint32_t* list, const T* from, InputGradient<T> to,
@@ -41,7 +41,7 @@ __global__ void add_up_lists(Predecessor previous, Extents from_size, Extents to
   }
 }
 
-// Lists of the elements that are added up for each element of a dimension, in device memory.
+// Lists, in device memory, of the elements that are added up for each element of a dimension.
 struct Lists {
   unsigned outputs;
   Buffer begin, list;

@@ -12,7 +12,7 @@ namespace {
 
 constexpr unsigned kThreads = 256;
 
-// Returns the address of an output pixel's first channel in the images, or null if it is outside of them.
+// Returns the address of an output pixel's first channel in the images, or null if it is outside.
 __device__ const std::uint8_t* pixel_of(const Images& images, const Augmentation& augmentation, std::size_t image,
                                         std::int64_t row, std::int64_t column) {
   const auto height = static_cast<std::int64_t>(images.height), width = static_cast<std::int64_t>(images.width);
@@ -81,7 +81,7 @@ class ImageInputOp : public Op {
   Context& context_;
   Shape shape_;
   std::size_t channels_;
-  Buffer constants_;  // the factors of all channels, then the offsets
+  Buffer constants_;  // all channels' factors, then their offsets
   const std::uint8_t* pixels_ = nullptr;
   void* values_ = nullptr;
 };

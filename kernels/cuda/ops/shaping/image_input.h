@@ -12,15 +12,15 @@ struct Images {
   std::size_t batch, height, width, channels;
 };
 
-// The crop and mirroring of each image of a batch, in device memory; null: none. A mirrored image is read from right to
-// left. Output pixels outside of the image are black.
+// The crop and mirroring for each image in a batch, in device memory; null: none. A mirrored image is read from right
+// to left. Output pixels outside the image are black.
 struct Augmentation {
   const std::int32_t* rows = nullptr;     // the image's row that is the output's first row; may be negative
-  const std::int32_t* columns = nullptr;  // likewise for columns, after mirroring
+  const std::int32_t* columns = nullptr;  // the first column, after mirroring
   const std::uint8_t* mirrored = nullptr;
 };
 
-// Writes values {batch, height, width, channels'} of the context's type: pixel * factor + offset for each channel'.
+// Writes values {batch, height, width, channels'} in the context's type: pixel * factor + offset for each channel'.
 // Both are 0 for padding channels.
 void load_images(const Images& images, const Augmentation& augmentation, const float* factor, const float* offset,
                  std::size_t height, std::size_t width, void* values, const Context& context);

@@ -12,7 +12,7 @@
 namespace annulus::cuda {
 namespace {
 
-// An output that is moved elements of the input, and the move back.
+// Moves input elements to the output, and gradients back.
 class MoveOp : public Op {
  public:
   MoveOp(const Move& forward, const Move& back, const TensorSpec& output) : forward_(forward), back_(back) {
@@ -36,7 +36,7 @@ class MoveOp : public Op {
   Bindings bindings_;
 };
 
-// The elements of a tensor, counted in row-major order.
+// A tensor's elements, counted in row-major order.
 struct RowMajor {
   static constexpr unsigned kDimensions = Loop<1>::kDimensions;
   unsigned dimensions = 0;
@@ -60,7 +60,7 @@ struct RowMajor {
   }
 };
 
-// `rows_fit`: neighbouring elements of a vector in `to` are neighbours in `from`.
+// `rows_fit`: neighbouring elements in a vector of `to` are neighbours in `from`.
 template <class T>
 __global__ void reshape(Predecessor previous, const __grid_constant__ Loop<1> loop,
                         const __grid_constant__ RowMajor source, bool rows_fit, const T* from, InputGradient<T> to,
@@ -80,7 +80,7 @@ __global__ void reshape(Predecessor previous, const __grid_constant__ Loop<1> lo
   }
 }
 
-// The dimension of the output that is the input's channels, if there is one: it has as many elements before it.
+// Returns the output dimension that is the input's channels, if there is one: it has as many elements before it.
 std::optional<std::size_t> kept_channels(const TensorSpec& input, const Shape& output) {
   const std::size_t axis = channels_last(input).axis();
   const auto before = [](const Shape& shape, std::size_t dimension) {
@@ -158,7 +158,7 @@ class ReshapeOp : public Op {
   Bindings bindings_;
 };
 
-// The spec of an output with the input's channels.
+// Returns a spec for an output with the input's channels.
 TensorSpec like(const TensorSpec& input, const Shape& shape) {
   return value_spec(shape, input.type, channels_last(input).axis());
 }

@@ -14,10 +14,10 @@ constexpr Chunk kAll{0, std::numeric_limits<std::size_t>::max()};
 // The state in device memory.
 struct State {
   GradientNorms norms;
-  float factor;  // of this step's gradients
+  float factor;  // for this step's gradients
 };
 
-// Runs one block, a single column of threads, for each chunk: sums the squares of its part in the slice.
+// Runs a block, a single column of threads, for each chunk: sums the squares in the chunk's part of the slice.
 __global__ void chunk_squares(Predecessor previous, const Chunk* chunks, Chunk slice, const float* gradients,
                               Sums<1>* squares) {
   await(previous);
@@ -31,8 +31,8 @@ __global__ void chunk_squares(Predecessor previous, const Chunk* chunks, Chunk s
   if (threadIdx.y == 0) squares[blockIdx.x] = sums[0];
 }
 
-// Runs in one block. A norm that is not finite makes the gradients not finite either, so divergence shows. But in a
-// skipped step the gradients do not change, because no later step would restore the zeros in the padding.
+// Runs in a single block. A norm that is not finite makes the gradients not finite either, so divergence shows. But in
+// a skipped step the gradients do not change, because no later step would restore the zeros in the padding.
 __global__ void find_factor(Predecessor previous, const Sums<1>* squares, std::size_t chunks, float limit,
                             const std::uint32_t* skip, State* state) {
   await(previous);
@@ -49,7 +49,7 @@ __global__ void find_factor(Predecessor previous, const Sums<1>* squares, std::s
   state->norms.largest = norm <= state->norms.largest ? state->norms.largest : norm;
 }
 
-// Runs in one block.
+// Runs in a single block.
 __global__ void add_up_chunks(Predecessor previous, const Sums<1>* squares, std::size_t chunks, Sums<1>* all) {
   await(previous);
   Sums<1> sums[1]{};
@@ -58,7 +58,7 @@ __global__ void add_up_chunks(Predecessor previous, const Sums<1>* squares, std:
   if (threadIdx.y == 0) *all = sums[0];
 }
 
-// Runs in one block.
+// Runs in a single block.
 __global__ void add_to_sum(Predecessor previous, const Sums<1>* squares, std::size_t chunks, double* sum) {
   await(previous);
   Sums<1> sums[1]{};

@@ -27,8 +27,8 @@ class GradientClip {
   Context& context_;
   float* gradients_;
   const SumOverRanks sum_over_ranks_;      // empty if this rank has all gradients
-  std::function<double(double)> include_;  // empty if there are no others
-  std::vector<Chunk> chunks_;              // of the trained parameters that it has, in the order of the arena
+  std::function<double(double)> include_;  // empty if there are no other ranks
+  std::vector<Chunk> chunks_;              // of the trained parameters here, in the arena's order
   Buffer device_chunks_, squares_, all_squares_, state_, sum_;
 };
 

@@ -5,7 +5,7 @@
 
 namespace annulus::cuda {
 
-// Keeps the loss's scale in device memory, so that no step waits for the result of the previous one.
+// Keeps the loss's scale in device memory, so that no step waits for the previous step's result.
 class DeviceLossScaling final : public LossScaling {
  public:
   explicit DeviceLossScaling(Context& context);
@@ -24,7 +24,7 @@ class DeviceLossScaling final : public LossScaling {
 
  private:
   Context& context_;
-  Buffer memory_, ranks_;  // ranks_: the number of ranks that found such a gradient, as a float
+  Buffer memory_, ranks_;  // ranks_: how many ranks found such a gradient, as a float
 };
 
 }  // namespace annulus::cuda

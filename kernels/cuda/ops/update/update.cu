@@ -16,9 +16,9 @@ namespace annulus::cuda {
 namespace {
 
 constexpr unsigned kThreads = 256;
-constexpr std::size_t kSlot = 16;  // floats: a parameter's slot is a multiple of it
+constexpr std::size_t kSlot = 16;  // floats: a parameter's slot is a multiple
 
-// The parameter that 16 floats of the arenas belong to.
+// The parameter to which 16 floats in the arenas belong.
 struct Owner {
   std::uint32_t role : 2, segment : 30;
 };
@@ -31,17 +31,17 @@ struct Arenas {
   float *first_state, *second_state;  // from the slice's place on
 };
 
-// A weight and its data that a rule reads and changes.
+// A weight and the data that a rule reads and changes with it.
 struct Element {
   float weight, gradient, first_state, second_state;
 };
 
-// What is a segment's own of a rule.
+// A rule's factors for a segment.
 struct SegmentFactors {
   float rate, weight_decay;  // the rate's factor, or a statistic's momentum
 };
 
-// The rules of kernels/update.h.
+// The rules in kernels/update.h.
 struct SgdStep {
   static constexpr std::size_t kStates = 1;
   float rate, momentum;
@@ -58,7 +58,7 @@ struct SgdStep {
 struct LarsStep {
   static constexpr std::size_t kStates = 1;
   float rate, momentum;
-  const float* local;  // of each segment
+  const float* local;  // for each segment
 
   __device__ float rate_of(std::uint32_t segment) const { return rate * local[segment]; }
   __device__ void apply(Element& e, float rate_, float decay) const {
@@ -139,7 +139,7 @@ struct ChunkedSegment {
   std::uint32_t segment, first_chunk, end_chunk;
 };
 
-// Runs one block, a single column of threads, for each chunk: adds up the squares of weights and of gradients.
+// Runs a block, a single column of threads, for each chunk: adds up squared weights and squared gradients.
 __global__ void chunk_norms(Predecessor previous, const Chunk* chunks, const float* weights, const float* gradients,
                             Sums<2>* norms) {
   await(previous);
@@ -153,8 +153,7 @@ __global__ void chunk_norms(Predecessor previous, const Chunk* chunks, const flo
   if (threadIdx.y == 0) norms[blockIdx.x] = sums[0];
 }
 
-// Runs one block, a single column of threads, for each segment. `norms` begins with the first chunk of the first
-// segment.
+// Runs a block, a single column of threads, for each segment. `norms` begins with the first chunk of the first segment.
 __device__ void add_up_chunks(const ChunkedSegment* segments, const Sums<2>* norms, Sums<2> (&sums)[1]) {
   const ChunkedSegment segment = segments[blockIdx.x];
   const std::uint32_t first = segments[0].first_chunk;
@@ -183,7 +182,7 @@ __global__ void local_rates(Predecessor previous, const ChunkedSegment* segments
       weight == 0 || gradient == 0 ? 1 : trust * weight / (gradient + factors[segment].weight_decay * weight);
 }
 
-// Local rates of LARS: computed from norms for weights, 1 for all other parameters.
+// Local rates for LARS: computed from norms for weights, 1 for all other parameters.
 class LocalRates {
  public:
   LocalRates(const UpdateArenas& arenas, const std::vector<UpdateSegment>& segments, Context& context)
@@ -252,7 +251,7 @@ class LocalRates {
   std::vector<Chunk> chunks_;
   std::vector<ChunkedSegment> segments_;
   Buffer device_chunks_, device_segments_, rates_, norms_;
-  Buffer segment_norms_, measured_segments_;  // of all ranks: a "chunk" is a segment
+  Buffer segment_norms_, measured_segments_;  // over all ranks: a "chunk" is a segment
 };
 
 std::vector<Owner> owners(const UpdateArenas& arenas, const std::vector<UpdateSegment>& segments) {
@@ -353,8 +352,8 @@ class ArenaUpdate : public Update, public Divergence {
   const KeptPlaces places_;
   DeviceView weights_, average_;
   double average_decay_;
-  Buffer owners_;   // one for each 16 floats
-  Buffer factors_;  // one for each segment
+  Buffer owners_;   // an owner for each 16 floats
+  Buffer factors_;  // for each segment
   GradientClip clip_;
   std::unique_ptr<LocalRates> local_;
   const Buffer diverged_ = allocate_pinned(sizeof(std::uint32_t));  // the host reads it while the lane goes on

@@ -11,7 +11,7 @@
 namespace annulus::cuda {
 namespace {
 
-// A value as the parameter of a layer: its copy in the value type, float32, and the gradients of both, in the scratch.
+// A value as a layer's parameter: a copy in the value type, a float32 copy, and the gradients of both, in the scratch.
 class AdaptedWeight {
  public:
   AdaptedWeight(const TensorSpec& value, const TensorSpec& parameter, Context& context)
@@ -24,7 +24,7 @@ class AdaptedWeight {
 
   std::size_t bytes() const { return 2 * (floats_ + (wide() ? 0 : copies_)); }
 
-  // `gradient`: of the value, empty if it is not needed; `accumulate`: add to it.
+  // `gradient`: the value's, empty if it is not needed; `accumulate`: add to it.
   void bind(DeviceView value, DeviceView gradient, bool accumulate, DeviceView scratch) {
     value_ = value;
     to_ = gradient;
@@ -41,7 +41,7 @@ class AdaptedWeight {
   DeviceView copy() const { return wide() ? DeviceView{} : copy_; }
   DeviceView gradient() const { return gradient_; }
 
-  // Filters that are padding follow the others; they are zero, and stay zero.
+  // Padding filters come last; they are zero, and stay zero.
   void load(const float* one) const {
     const std::size_t used = as_values_.layout->bytes();
     there_.run(value_, copy_.slice(0, used), false);
@@ -49,7 +49,7 @@ class AdaptedWeight {
     if (!wide()) widen(copy_.address, parameter_, one, context_);
   }
 
-  // The gradients of values are multiplied by the loss's scale, those of parameters are not.
+  // Values' gradients are multiplied by the loss's scale, parameters' are not.
   void store() const {
     if (!to_) return;
     if (!wide()) narrow(gradient_, gradient_copy_, context_.loss_scale, context_);
