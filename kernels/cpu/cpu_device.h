@@ -4,7 +4,7 @@
 
 namespace annulus::cpu {
 
-// The processors of this process as a device: oneDNN and our own kernels, on `threads` threads. Its lane is the calling
+// The process's processors as a device: oneDNN and our own kernels, on `threads` threads. The lane is the calling
 // thread: all work is done when a call returns.
 class CpuDevice : public Device {
  public:

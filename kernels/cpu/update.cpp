@@ -25,7 +25,7 @@ struct UpdateSlice {
 };
 
 // Calls update(i), which returns the new weight, for each i below `size`, like for_each_element(). Returns whether all
-// weights are finite: the sum of their products with 0 is then 0, else NaN.
+// weights are finite: then, and only then, the weights times 0 add up to 0, not NaN.
 template <class Body>
 bool update_each(std::size_t size, const Body& update) {
   const auto end = static_cast<std::ptrdiff_t>(size);
@@ -93,7 +93,7 @@ class ArenaUpdate : public Update, public Divergence {
   bool diverged() const override { return diverged_; }
 
   void measure_parameters(const Range& slice) override {
-    std::vector<ExactSum> sums;  // of the squares of weights and of gradients
+    std::vector<ExactSum> sums;  // squared weights and squared gradients
     for_each_weight(slice, [&](const UpdateSegment& segment) {
       sums.push_back(kept_squares(arenas_.weights, segment.range));
       sums.push_back(kept_squares(arenas_.gradients, segment.range));
@@ -191,7 +191,7 @@ class ArenaUpdate : public Update, public Divergence {
     return local_rates_[static_cast<std::size_t>(&segment - segments_.data())];
   }
 
-  // `place`: of the part in the states.
+  // `place`: the part's place in the states.
   void update(const Range& part, std::size_t place, const UpdateSegment& segment, float rate, std::uint64_t step) {
     if (segment.role == Role::metric) return;
     const auto state = [&](std::size_t number) {
@@ -221,7 +221,7 @@ class ArenaUpdate : public Update, public Divergence {
   UpdateArenas arenas_;
   const KeptPlaces places_;
   const std::vector<UpdateSegment> segments_;
-  std::vector<float> local_rates_;  // of the segments: of LARS, those of the last measure_parameters(); else 1
+  std::vector<float> local_rates_;  // for each segment: with LARS, from the last measure_parameters(); else 1
   GradientNorms norms_;
   std::function<double(double)> all_;  // see include()
   ExactSum squares_;

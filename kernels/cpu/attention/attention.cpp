@@ -15,12 +15,12 @@ namespace annulus::cpu {
 namespace {
 
 constexpr std::size_t kLanes = kChannelBlock;
-constexpr std::size_t kPanel = 2 * kLanes;  // columns of a tile of a product
-constexpr std::size_t kRows = 6;            // its rows: so its sums fit into registers
-constexpr std::size_t kBlock = 64;          // about the number of queries, and of keys, that are multiplied at a time
-constexpr std::size_t kLine = 16;           // floats of a cache line
-// The number of tasks that backward aims at: if there are fewer heads, their keys are divided into parts. It does not
-// depend on the number of threads, so neither do the results.
+constexpr std::size_t kPanel = 2 * kLanes;  // columns in a product's tile
+constexpr std::size_t kRows = 6;            // rows in a tile: so the tile's sums fit into registers
+constexpr std::size_t kBlock = 64;          // about how many queries, and keys, are multiplied at a time
+constexpr std::size_t kLine = 16;           // floats in a cache line
+// How many tasks backward aims at: if there are fewer heads, their keys are divided into parts. The thread count does
+// not change it, so neither does it change the results.
 constexpr std::size_t kParts = 32;
 
 using Vector = Lanes<kLanes>::Floats;
@@ -30,7 +30,7 @@ std::size_t round_up(std::size_t number, std::size_t multiple) {
   return (number + multiple - 1) / multiple * multiple;
 }
 
-// A matrix in row-major memory, or the transpose of one: `stride` is the distance of the rows of the one in memory.
+// A matrix in row-major memory, or a transposed matrix: `stride` is the distance between rows in memory.
 template <bool transposed>
 struct Left {
   const float* values;
@@ -52,7 +52,7 @@ struct Product {
   bool add;  // to the values
 };
 
-// `rows` x `vectors` vectors of a product.
+// Computes `rows` x `vectors` vectors of a product.
 template <std::size_t rows, std::size_t vectors, bool transposed>
 [[gnu::noinline]] void multiply_tile(Left<transposed> a, std::size_t row, Right b, std::size_t column,
                                      std::size_t depth, Product c) {
@@ -83,7 +83,7 @@ template <std::size_t rows, std::size_t vectors, bool transposed>
     for (std::size_t v = 0; v < vectors; ++v) store(sums[r][v], to + r * c.stride + v * kLanes);
 }
 
-// Some columns of all rows.
+// Computes some columns for all rows.
 template <std::size_t vectors, bool transposed>
 void multiply_panel(Left<transposed> a, std::size_t rows, Right b, std::size_t column, std::size_t depth, Product c) {
   constexpr std::size_t kMost = 2 * kRows / vectors;
@@ -134,7 +134,7 @@ void multiply(Left<transposed> a, std::size_t rows, Right b, std::size_t columns
   }
 }
 
-// to = factor x the transpose of `from` {rows, columns}.
+// to = factor x `from` {rows, columns}, transposed.
 void transpose(const float* from, std::size_t from_stride, std::size_t rows, std::size_t columns, float factor,
                float* to, std::size_t to_stride) {
   const std::size_t whole_rows = rows / 8 * 8, whole_columns = columns / 8 * 8;
@@ -154,8 +154,8 @@ void clear_columns(float* matrix, std::size_t stride, std::size_t rows, std::siz
 }
 
 // Dao, "FlashAttention-2", ICLR 2024: blocks of queries meet blocks of keys, so that no matrix of attention weights is
-// stored. Forward computes transposed products, in whose rows neighbouring elements belong to neighbouring queries: so
-// softmax needs no sums within vectors, and neither the keys nor the values have to be transposed.
+// stored. Forward computes transposed products, with neighbouring queries beside each other in a row: so softmax needs
+// no sums within vectors, and neither the keys nor the values have to be transposed.
 class AttentionOp : public PlainOp {
  public:
   AttentionOp(const Attention& operation, const Specs& inputs, Mode mode)
@@ -206,7 +206,7 @@ class AttentionOp : public PlainOp {
 
   Range tokens(std::size_t block) const { return {block * block_, std::min((block + 1) * block_, length_)}; }
 
-  // Offsets of a head's queries (part 0), keys (1) or values (2) of a token in the input, and in the output.
+  // Offsets in the input and in the output: a token's queries (part 0), keys (1) or values (2) for a head.
   std::size_t in_input(std::size_t head, std::size_t token, std::size_t part) const {
     return ((head / heads_ * length_ + token) * 3 + part) * width_ + head % heads_ * each_;
   }
@@ -214,7 +214,7 @@ class AttentionOp : public PlainOp {
     return (head / heads_ * length_ + token) * width_ + head % heads_ * each_;
   }
 
-  // Copies rows of a head, times a factor, and fills the columns up to `stride` with zeros.
+  // Copies a head's rows, times a factor, and fills the columns up to `stride` with zeros.
   void pack(const float* from, std::size_t from_stride, std::size_t rows, float factor, float* to,
             std::size_t stride) const {
     for (std::size_t row = 0; row < rows; ++row)
@@ -235,7 +235,7 @@ class AttentionOp : public PlainOp {
     for (std::size_t task = 0; task < tasks; ++task) attend(task / blocks_, blocks_ - 1 - task % blocks_);
   }
 
-  // A block of queries, "head" being that of all samples' heads.
+  // Computes a block of queries; "head" counts all samples' heads.
   void attend(std::size_t head, std::size_t block) {
     const Range queries = tokens(block);
     const std::size_t count = queries.end - queries.begin, columns = round_up(count, kLanes);
@@ -272,12 +272,12 @@ class AttentionOp : public PlainOp {
       for (std::size_t q = 0; q < count; ++q) sums_[head * length_ + queries.begin + q] = most[q] + std::log(totals[q]);
   }
 
-  // The rows or columns of a matrix of weights, and how far elements of the mask for neighbouring ones are apart.
+  // The rows or columns of a weight matrix, and how far apart the mask has elements for neighbouring rows or columns.
   struct Side {
     std::size_t count, step;
   };
 
-  // Multiplies a block of a head's weights, from a query and a key on, or gradients of them, by the factors of dropout.
+  // Multiplies a block of a head's weights (or their gradients), from a query and a key on, by the dropout factors.
   void drop(std::size_t head, std::size_t query, std::size_t key, Side rows, Side columns, float* matrix) const {
     const auto* keys = reinterpret_cast<const std::int32_t*>(input_view(1).address);
     const std::uint64_t sample = mask_.of_sample(keys[head / heads_]);
@@ -290,8 +290,8 @@ class AttentionOp : public PlainOp {
     }
   }
 
-  // Replaces the scores of some keys by their exponentials relative to the largest score of each query so far, adds
-  // these to the totals, and returns the factors by which earlier exponentials change.
+  // Replaces some keys' scores by their exponentials relative to each query's largest score so far, adds these to the
+  // totals, and returns the factors by which earlier exponentials change.
   void exponentiate(float* weights, std::size_t keys, std::size_t columns, float* most, float* totals,
                     float* factors) const {
     std::copy_n(most, columns, factors);
@@ -315,8 +315,8 @@ class AttentionOp : public PlainOp {
     }
   }
 
-  // With weights P = exp(Q K^T - log of sums), factors M of dropout, output O = (M P) V and
-  // G = P (M (dO V^T) - the sums of dO O): dV = (M P)^T dO, dQ = G K, dK = G^T Q.
+  // With weights P = exp(Q K^T - log of sums), dropout factors M, output O = (M P) V and G = P (M (dO V^T) - the sums
+  // of dO O): dV = (M P)^T dO, dQ = G K, dK = G^T Q.
   void differentiate() override {
 #pragma omp parallel for schedule(static)
     for (std::size_t token = 0; token < batch_ * length_; ++token)
@@ -345,7 +345,7 @@ class AttentionOp : public PlainOp {
     return floats(own_scratch()).data() + threads_ * backward_floats();
   }
 
-  // A part of a head's blocks of keys.
+  // Runs backward for a part of a head's key blocks.
   void differentiate_part(std::size_t head, std::size_t part) const {
     const std::size_t in_row = 3 * width_;
     const std::size_t to_row = part == 0 ? in_row : width_;
@@ -399,8 +399,8 @@ class AttentionOp : public PlainOp {
     }
   }
 
-  // Replaces a query's scores by its weights, and the products of the values with the output's gradient by the
-  // gradients of the scores. Only the first `seen` keys count.
+  // Replaces a query's scores by weights, and the products of the values with the output's gradient by the scores'
+  // gradients. Only the first `seen` keys count.
   static void differentiate_row(float* weights, float* slopes, std::size_t keys, std::size_t seen, float sum,
                                 float product) {
 #pragma omp simd
@@ -416,13 +416,13 @@ class AttentionOp : public PlainOp {
   bool drops_;
   DropoutMask mask_;
   std::size_t batch_, length_, width_, heads_;
-  std::size_t each_, padded_;  // width of a head; rounded up to whole vectors
+  std::size_t each_, padded_;  // a head's width; rounded up to whole vectors
   float scale_;
   std::size_t threads_;
-  std::size_t block_ = 0, blocks_ = 0;  // tokens of a block, and the number of blocks
-  std::size_t parts_ = 0;               // of the keys of a head, which backward computes at the same time
-  std::vector<float> sums_;             // the logarithm of the sum of each query's exponentials
-  std::vector<float> products_;         // of each query's output and its gradient
+  std::size_t block_ = 0, blocks_ = 0;  // tokens in a block, and the block count
+  std::size_t parts_ = 0;               // parts of a head's keys, which backward computes at the same time
+  std::vector<float> sums_;             // the logarithm of each query's sum of exponentials
+  std::vector<float> products_;         // each query's output times the output's gradient
 };
 
 }  // namespace

@@ -58,9 +58,9 @@ class CachedAttentionOp : public PlainOp {
 
   void differentiate() override {}  // it is only planned for inference
 
-  std::size_t heads_, positions_, width_, each_;  // each_: of a head
+  std::size_t heads_, positions_, width_, each_;  // each_: a head's
   std::vector<float> keys_, values_;              // {batch, positions, width}
-  std::vector<float> weights_;                    // {batch, heads, positions}, of the last token
+  std::vector<float> weights_;                    // {batch, heads, positions}, for the last token
 };
 
 }  // namespace

@@ -78,7 +78,7 @@ class PositionEmbeddingOp : public PlainOp {
     if (input_gradient(0) != nullptr) copy({output_gradient(), batch_ * table_}, {input_gradient(0), batch_ * table_});
   }
 
-  std::size_t batch_, table_;  // table_: values of the positions that are used
+  std::size_t batch_, table_;  // table_: values for the positions that are used
   std::size_t positions_;
   bool positions_given_;
 };

@@ -6,14 +6,14 @@
 namespace annulus::cpu {
 namespace {
 
-// The dimensions of a parameter in row-major order. (oneDNN has more of them for some weights.)
+// A parameter's dimensions in row-major order. (oneDNN has more dimensions for some weights.)
 dnnl::memory::desc row_major(const TensorSpec& parameter) {
   const auto dims = desc(parameter).dims();
   return plain_layout(Shape(dims.begin(), dims.end()));
 }
 
-// A value in the layout of a parameter: in two steps, because a parameter can have other dimensions. Both copies are in
-// the scratch, unless the layouts agree.
+// A value in a parameter's layout: in two steps, because a parameter can have other dimensions. Both copies are in the
+// scratch, unless the layouts agree.
 class AdaptedWeight {
  public:
   AdaptedWeight() = default;

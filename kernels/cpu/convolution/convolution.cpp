@@ -20,7 +20,7 @@ using dnnl::memory;
 
 constexpr auto kAlgorithm = dnnl::algorithm::convolution_direct;
 
-// The data of a convolution that its passes share; each pass describes it with the layouts that it prefers.
+// The data that a convolution's passes share; each pass describes it with the layouts that it prefers.
 struct Problem {
   memory::desc input, weights, bias, output;
   memory::dims strides, dilation, before, after;  // before and after: the padding
@@ -41,7 +41,7 @@ memory::dim dim(std::size_t size) {
   return static_cast<memory::dim>(size);
 }
 
-// oneDNN's shape of weights {filters, channels, height, width}: with several groups, these are its first dimension.
+// oneDNN's shape for weights {filters, channels, height, width}: several groups are the first dimension.
 Shape grouped_weights(const Shape& weights, std::size_t groups) {
   if (groups == 1) return weights;
   return {groups, weights[0] / groups, weights[1], weights[2], weights[3]};
@@ -125,9 +125,9 @@ class ConvolutionOp : public Op {
                       {{DNNL_ARG_DIFF_SRC, in, true}, {DNNL_ARG_DIFF_DST, output}, {DNNL_ARG_WEIGHTS, weights}}};
   }
 
-  // Uses the input in its layout if oneDNN has fast code for that, else in the layout that oneDNN prefers. Weights
-  // whose layout is fixed by another batch or mode are reordered if there would be only a reference implementation
-  // otherwise.
+  // Uses the input in its layout if oneDNN has fast code for that, else in the layout that oneDNN prefers. If another
+  // batch or mode has fixed the weights' layout, and oneDNN has only a reference implementation for it, the weights are
+  // reordered.
   Forward::primitive_desc plan_forward(const Problem& any, const memory::desc& input,
                                        const memory::desc& weights) const {
     Problem as_it_lies = any, reordered = any;

@@ -18,7 +18,7 @@ void add_to(float* to, Vector value) {
   store(load<Vector>(to) + value, to);
 }
 
-// Rows of the kernel whose sums fit into registers together.
+// Rows of the kernel with sums that fit into registers together.
 constexpr int rows_together(int kernel) {
   return kernel <= 3 ? kernel : kernel <= 5 ? 2 : 1;
 }
@@ -28,8 +28,8 @@ struct Planes {
   std::size_t padded_width, stride;
 };
 
-// Adds up `rows` rows of a block's weight gradient for one input channel. `image` is the padded input, beginning with
-// the first of those rows.
+// Adds up `rows` rows of a block's weight gradient for a single input channel. `image` is the padded input, beginning
+// with the first of these rows.
 template <int kernel, int rows>
 void accumulate(const float* image, const float* gradient, const Planes& planes, std::size_t tap_stride, float* sums) {
   Vector taps[rows][kernel] = {};

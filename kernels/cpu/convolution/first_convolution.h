@@ -7,13 +7,13 @@
 
 namespace annulus::cpu {
 
-// The gradient of the weights (and biases) of a network's first convolution: few input channels, plain images.
-// oneDNN's kernel pads such an input to a whole vector of channels and multiplies zeros: eight times the work for one
-// channel. For AVX-512 it has one that does not, and which is faster than this one.
+// The weights' (and biases') gradient in a network's first convolution: few input channels, plain images. oneDNN's
+// kernel pads such an input to a whole vector of channels and multiplies zeros: eight times the work for a single
+// channel. (oneDNN's AVX-512 kernel does not pad, and is faster than this class.)
 //
-// Here a vector is eight output channels. For an output block, an input channel and a few rows of the kernel, the sums
-// of all taps stay in registers while the loop goes over the image: one load of the output's gradient, and one
-// broadcast of an input pixel for each tap.
+// Here a vector is eight output channels. For an output block, an input channel and a few kernel rows, the sums of all
+// taps stay in registers while the loop goes over the image: one load of the output's gradient, and one broadcast of an
+// input pixel for each tap.
 class FirstConvolutionGradient {
  public:
   // Returns whether this class supports the operation and the layouts: a square kernel; at most 4 input channels, in
@@ -34,12 +34,12 @@ class FirstConvolutionGradient {
   void pad(const float* image, float* padded) const;
 
   std::size_t kernel_, stride_, padding_;
-  std::size_t batch_, channels_, height_, width_;  // of the input
+  std::size_t batch_, channels_, height_, width_;  // the input's
   std::size_t padded_height_, padded_width_;
   std::size_t blocks_, output_height_, output_width_;
-  std::size_t slice_;                        // floats of a block's weights, and of its bias
-  std::vector<std::vector<float>> partial_;  // each thread's sums over its images: weights and bias of each block
-  std::vector<std::vector<float>> padded_;   // each thread's current image with its border of zeros
+  std::size_t slice_;                        // floats for a block's weights, and for its bias
+  std::vector<std::vector<float>> partial_;  // each thread's sums over its images: each block's weights and bias
+  std::vector<std::vector<float>> padded_;   // each thread's current image, bordered with zeros
 };
 
 }  // namespace annulus::cpu

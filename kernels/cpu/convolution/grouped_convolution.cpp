@@ -14,8 +14,8 @@ namespace annulus::cpu {
 namespace {
 
 constexpr std::size_t kBlock = kChannelBlock;
-constexpr std::size_t kRun = 8;             // neighbouring outputs whose sums are in registers
-constexpr std::size_t kImagesTogether = 4;  // images whose weights' gradients are added up before others'
+constexpr std::size_t kRun = 8;             // neighbouring outputs with sums in registers
+constexpr std::size_t kImagesTogether = 4;  // images whose weight gradients are summed up first
 
 using Vector = Lanes<kBlock>::Floats;
 using dnnl::memory;
@@ -29,7 +29,7 @@ template <std::size_t count, class Body>
   (std::make_index_sequence<count>{});
 }
 
-// Returns the value of channel `member` of each group, in all lanes of the group.
+// Returns the value of each group's channel `member`, in all lanes of the group.
 template <std::size_t width, std::size_t member>
 [[gnu::always_inline]] inline Vector of_groups(const Vector& values) {
   if constexpr (width == 1)
@@ -41,7 +41,7 @@ template <std::size_t width, std::size_t member>
   (std::make_index_sequence<kBlock>{});
 }
 
-// Adds a tap to the sums of `run` neighbouring outputs, the first of which reads `pixel`.
+// Adds a tap to the sums of `run` neighbouring outputs; the first output reads `pixel`.
 template <std::size_t width, std::size_t run>
 [[gnu::always_inline]] inline void add_tap(const float* pixel, std::size_t step, const float* weights,
                                            Vector (&sums)[run]) {
@@ -54,7 +54,7 @@ template <std::size_t width, std::size_t run>
   }
 }
 
-// The sums of `run` neighbouring outputs over some taps of a row: taps' weights are `weights`, and the pixels that the
+// Sums up `run` neighbouring outputs over some taps in a row: taps' weights are `weights`, and the pixels that the
 // first output reads begin at `from` + offsets.
 template <std::size_t width, std::size_t run, class Tap>
 [[gnu::always_inline]] inline void add_taps(const std::vector<Tap>& taps, const float* from, std::size_t step,
@@ -79,7 +79,7 @@ void with_width(std::size_t width, const Body& body) {
   }
 }
 
-// {blocks, window, channels of a group, lanes}: the lanes of a block are those of the outputs.
+// {blocks, window, channels in a group, lanes}: a block's lanes are the outputs' lanes.
 memory::desc weights_layout(const Convolution& operation, std::size_t width) {
   const auto dim = [](std::size_t size) { return static_cast<memory::dim>(size); };
   const auto [height, columns] = operation.kernel;
@@ -128,7 +128,7 @@ std::vector<TensorSpec> GroupedConvolution::parameters(const Convolution& operat
   return specs;
 }
 
-// Finds the outputs all of whose taps exist.
+// Finds the outputs for which all taps exist.
 GroupedConvolution::Line GroupedConvolution::line(Line line, std::size_t pixels) {
   const auto exist = [&](std::size_t output) {
     return std::ranges::all_of(line.taps, [&](const Tap& tap) {
@@ -167,7 +167,7 @@ std::vector<GroupedConvolution::Line> GroupedConvolution::forward_lines(const Co
   return {line(std::move(all), pixels)};
 }
 
-// Pixel r + j stride of the input is tap k of output j + (r + padding - k dilation) / stride, if that is whole.
+// The input's pixel r + j stride is tap k of output j + (r + padding - k dilation) / stride, if that is whole.
 std::vector<GroupedConvolution::Line> GroupedConvolution::backward_lines(const Convolution& operation, bool rows,
                                                                          std::size_t pixels, std::size_t outputs) {
   const Axis axis = axis_of(operation, rows);
@@ -238,7 +238,7 @@ void GroupedConvolution::correlate(const Correlation& correlation, const float* 
   const auto& [rows, columns, source, target] = correlation;
   const Vector least = Vector{} + (relu ? 0.0f : -std::numeric_limits<float>::infinity());
   const auto first = bias != nullptr ? load<Vector>(bias) : Vector{};
-  // A row of the source and the weights of the window's row that is applied to it.
+  // A source row and the weights in the window row that is applied to it.
   struct Row {
     const float *pixels, *weights;
   };
@@ -318,7 +318,7 @@ void GroupedConvolution::forward(std::span<const float> input, std::span<const f
                 output.data(), scratch);
 }
 
-// Returns the weights with the lanes of the inputs.
+// Returns the weights with the inputs' lanes.
 const float* GroupedConvolution::transposed(std::span<const float> weights, DeviceView scratch) const {
   if (width_ == 1) return weights.data();
   float* const to = floats(scratch).data() + planes_floats_;
@@ -338,7 +338,7 @@ void GroupedConvolution::backward_data(std::span<const float> output_gradient, s
                 transposed(weights, scratch), {}, false, input_gradient.data(), scratch);
 }
 
-// Adds the products of one row of an image with one of the output's gradient, for `count` taps at a time.
+// Adds the products of an image row with a row of the output's gradient, for `count` taps at a time.
 namespace {
 
 template <std::size_t width, std::size_t count>

@@ -15,13 +15,13 @@ namespace {
 constexpr std::size_t kBlock = kChannelBlock;
 using Vector = Lanes<kBlock>::Floats;
 
-constexpr std::size_t kWindow = 5;  // rows and columns
-constexpr std::size_t kRun = 10;    // outputs whose sums fit into registers with the weights of a row of the window
-constexpr std::size_t kImagesTogether = 4;  // in a group whose weights' gradients are added up first
+constexpr std::size_t kWindow = 5;          // rows and columns
+constexpr std::size_t kRun = 10;            // outputs with sums that fit into registers beside a window row's weights
+constexpr std::size_t kImagesTogether = 4;  // in a group whose weight gradients are summed up first
 constexpr std::size_t kMostPlainChannels = 4;
-constexpr std::size_t kWeightBlock = kBlock * kBlock;  // weights of one tap between two blocks of channels
+constexpr std::size_t kWeightBlock = kBlock * kBlock;  // a tap's weights between two blocks of channels
 
-// Adds the products of a row of the window with kRun + kWindow - 1 pixels to a run of outputs.
+// Adds the products of a window row with kRun + kWindow - 1 pixels to a run of outputs.
 template <std::size_t pixel>
 [[gnu::always_inline]] inline void add_row(const float* image, const float* weights, std::size_t tap,
                                            Vector (&sums)[kRun]) {
@@ -35,8 +35,8 @@ template <std::size_t pixel>
       if (k <= i && i - k < kRun) sums[i - k] += taps[k] * image[i * pixel];
 }
 
-// Adds the contribution of a run of outputs' gradients, of all `blocks` blocks of channels, to a row of the input's
-// gradient. `weights` are a row of the window: {output channels, kWindow, channels of a block}.
+// Adds what a run of outputs' gradients, in all `blocks` blocks of channels, contributes to a row of the input's
+// gradient. `weights` are a window row: {output channels, kWindow, channels in a block}.
 template <std::size_t run>
 void scatter_row(const float* gradient, std::size_t block_stride, std::size_t blocks, const float* weights,
                  float* row) {
@@ -65,7 +65,7 @@ void turn_weights(const float* from, std::size_t blocks, std::size_t channels, f
         }
 }
 
-// Adds the sum over the pixels to `to`, for each channel of a block.
+// Adds the sum over the pixels to `to`, for each channel in a block.
 void add_pixels(const float* gradient, std::size_t pixels, float* to) {
   Vector sums[4] = {};
   std::size_t i = 0;
@@ -129,13 +129,13 @@ std::size_t RowConvolution::scratch_bytes(Mode mode) const {
   return (images + (mode == Mode::inference ? 0 : rest)) * sizeof(float);
 }
 
-// Calls body(floats between neighbouring pixels of an image, as a constant).
+// Calls body(floats between neighbouring pixels in an image, as a constant).
 template <class Body>
 void RowConvolution::with_pixel(const Body& body) const {
   plain_ ? body(std::integral_constant<std::size_t, 1>{}) : body(std::integral_constant<std::size_t, kBlock>{});
 }
 
-// Returns the image with its border of zeros: a copy in `to`, or the image itself if there is no border.
+// Returns the image bordered with zeros: a copy in `to`, or the image itself if there is no border.
 const float* RowConvolution::padded(const float* image, float* to) const {
   if (padding_ == 0) return image;
   const std::size_t pixel = plain_ ? 1 : kBlock;
@@ -219,8 +219,8 @@ void RowConvolution::backward_data(std::span<const float> output_gradient, std::
   }
 }
 
-// Adds up the sums of some rows of the window, for one input channel and some blocks of outputs. `image` is the padded
-// image, beginning with the first of those rows.
+// Adds up the sums for some window rows, for an input channel and some output blocks. `image` is the padded image,
+// beginning with the first of these rows.
 template <std::size_t pixel, int blocks, int rows>
 void RowConvolution::add_window_rows(const float* image, const float* gradient, float* sums) const {
   const std::size_t row = padded_width_ * pixel, tap = channels_ * kBlock;

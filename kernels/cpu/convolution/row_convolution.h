@@ -6,11 +6,11 @@
 
 namespace annulus::cpu {
 
-// A 5x5 convolution with stride 1 over few input channels, as in LeNet: at most one block of them (vectors.h). oneDNN
-// computes with all channels of the block, including padding, and keeps too few sums in registers to be fast.
+// A 5x5 convolution with stride 1 over few input channels, as in LeNet: at most a single block (vectors.h). oneDNN
+// computes with all channels in the block, including padding, and keeps too few sums in registers to be fast.
 //
-// A vector is a block of output channels. The sums of a run of neighbouring outputs in a row stay in registers; a row
-// of the window moves along the input's row, and each input pixel is loaded once and added to all sums that it belongs
+// A vector is a block of output channels. The sums for a run of neighbouring outputs in a row stay in registers; a
+// window row moves along the input's row, and each input pixel is loaded once and added to all sums that it belongs
 // to:
 //
 //     input    x  x  x  x  x  x  x ...        sum[i - k] += weights[k] * input[i],   k = 0 ... 4
@@ -18,19 +18,20 @@ namespace annulus::cpu {
 //                 |--window--|
 //
 // The input's gradient works in reverse: a vector is the block of input channels, and each pixel of the output's
-// gradient is added to five sums. For the weights' gradient, the sums in registers are those of some rows of the
-// window. All three results are bit-identical for any number of threads: each image is processed by one thread, and the
-// weights' gradients of groups of a few images, and then of all groups, are added up in the images' order.
+// gradient is added to five sums. For the weights' gradient, registers hold the sums for some window rows. All three
+// results are bit-identical for any thread count: each image is processed by a single thread; the weights' gradients
+// are added up in the images' order, within groups of a few images, and then over all groups.
 class RowConvolution {
  public:
-  // Returns whether this class supports the operation and the layouts: inputs are plain (of at most 4 channels) or one
-  // block of channels, outputs are blocks of channels, weights are oneDNN's Ohwi8o (or 16 for 8); rows are long enough.
+  // Returns whether this class supports the operation and the layouts: inputs are plain (at most 4 channels) or a
+  // single block of channels, outputs are blocks of channels, weights are oneDNN's Ohwi8o (or 16 for 8); rows are long
+  // enough.
   static bool supports(const Convolution& operation, const TensorSpec& input, const TensorSpec& output,
                        const TensorSpec& weights);
 
   RowConvolution(const Convolution& operation, const TensorSpec& input, const TensorSpec& output);
 
-  // Returns the size of the scratch memory, which is sufficient for each of the passes.
+  // Returns the scratch memory's size, sufficient for each pass.
   std::size_t scratch_bytes(Mode mode) const;
 
   // `bias` may be empty. With `relu`, the output is max(0, .).
@@ -56,14 +57,14 @@ class RowConvolution {
   template <class Body>
   void with_pixel(const Body& body) const;
 
-  std::size_t input_floats() const;   // of an image
-  std::size_t output_floats() const;  // likewise
+  std::size_t input_floats() const;   // in an image
+  std::size_t output_floats() const;  // in an image's output
   std::size_t padded_floats() const;
-  std::size_t block_floats() const;  // of a block of outputs' weights
+  std::size_t block_floats() const;  // in the weights for a block of outputs
 
   std::size_t threads_, batch_, padding_;
-  std::size_t channels_, height_, width_;  // of the input
-  bool plain_;                             // its layout
+  std::size_t channels_, height_, width_;  // the input's
+  bool plain_;                             // the input's layout
   std::size_t padded_height_, padded_width_;
   std::size_t blocks_, output_height_, output_width_;
 };

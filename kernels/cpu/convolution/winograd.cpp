@@ -14,17 +14,17 @@ namespace {
 constexpr std::size_t kBlock = kChannelBlock;
 using Vector = Lanes<kBlock>::Floats;
 
-constexpr std::size_t kTaps = 9;                        // of a window
-constexpr std::size_t kWeightBlock = kBlock * kBlock;   // weights of one tap between two blocks of channels
-constexpr std::size_t kTilesTogether = 6 * kBlock / 8;  // whose sums fit into registers, with two vectors for each
-constexpr std::size_t kCacheFloats = 48 * 1024;         // of transformed tiles that a thread processes at a time
+constexpr std::size_t kTaps = 9;                        // in a window
+constexpr std::size_t kWeightBlock = kBlock * kBlock;   // a tap's weights between two blocks of channels
+constexpr std::size_t kTilesTogether = 6 * kBlock / 8;  // tiles with sums that fit into registers, two vectors for each
+constexpr std::size_t kCacheFloats = 48 * 1024;         // in the transformed tiles that a thread processes at a time
 constexpr std::size_t kTilesOfSum = 1024 / kBlock;      // that fit into the first-level cache
 
 std::size_t rounded_up(std::size_t number, std::size_t multiple) {
   return (number + multiple - 1) / multiple * multiple;
 }
 
-// The matrices of F(2x2, 3x3), applied to a column.
+// The matrices for F(2x2, 3x3), applied to a column.
 struct SmallTiles {
   static constexpr std::size_t kOutputs = 2, kInputs = 4;
 
@@ -59,8 +59,8 @@ struct SmallTiles {
   };
 };
 
-// The matrices of F(4x4, 3x3) for the points 0, a, -a, b, -b and infinity with a^2 = 1/2 and b^2 = 2, so that ab = 1.
-// (With the common choice of a = 1 and b = 2, three times as many digits are lost.)
+// The matrices for F(4x4, 3x3) with the points 0, a, -a, b, -b and infinity with a^2 = 1/2 and b^2 = 2, so that ab = 1.
+// (With the common choice a = 1 and b = 2, three times as many digits are lost.)
 struct LargeTiles {
   static constexpr std::size_t kOutputs = 4, kInputs = 6;
   static constexpr float kA = 0.70710678118654752f, kB = 1.41421356237309505f;
@@ -112,7 +112,7 @@ struct LargeTiles {
 };
 
 template <class Formula>
-constexpr std::size_t kElements = Formula::kInputs* Formula::kInputs;  // of a transformed tile
+constexpr std::size_t kElements = Formula::kInputs* Formula::kInputs;  // in a transformed tile
 
 // y = T x T^T.
 template <class Transform, std::size_t in, std::size_t out>
@@ -153,7 +153,7 @@ template <std::size_t size>
     for (std::size_t j = 0; j < size; ++j) store(x[i][j], to + i * row + j * column);
 }
 
-// A block of channels of an image.
+// An image's block of channels.
 struct Plane {
   std::size_t height, width;
 
@@ -169,8 +169,8 @@ struct Plane {
     return (y * static_cast<std::ptrdiff_t>(width) + x) * static_cast<std::ptrdiff_t>(kBlock);
   }
 
-  // Calls body(floats, offset in the plane, offset in the square) for each row of the size x size square at (y, x), for
-  // the part of the row that is inside the plane.
+  // Calls body(floats, offset in the plane, offset in the square) for each row in the size x size square at (y, x), for
+  // the row's part inside the plane.
   template <class Body>
   void for_each_row(std::ptrdiff_t y, std::ptrdiff_t x, std::ptrdiff_t size, const Body& body) const {
     const auto column = std::max<std::ptrdiff_t>(0, -x);
@@ -182,7 +182,7 @@ struct Plane {
            (row * size + column) * static_cast<std::ptrdiff_t>(kBlock));
   }
 
-  // Loads the size x size square at (y, x), with zeros outside of the plane.
+  // Loads the size x size square at (y, x), with zeros outside the plane.
   template <std::size_t size>
   [[gnu::always_inline]] void load_pixels(const float* plane, std::ptrdiff_t y, std::ptrdiff_t x,
                                           Vector (&pixels)[size][size]) const {
@@ -196,7 +196,7 @@ struct Plane {
     load_matrix(inside ? plane + at(y, x) : bordered, inside ? row_floats() : size * kBlock, kBlock, pixels);
   }
 
-  // Stores those pixels of the square that are inside the plane.
+  // Stores the square's pixels that are inside the plane.
   template <std::size_t size>
   [[gnu::always_inline]] void store_pixels(const Vector (&pixels)[size][size], float* plane, std::ptrdiff_t y,
                                            std::ptrdiff_t x) const {
@@ -209,7 +209,7 @@ struct Plane {
   }
 };
 
-// The tiles of a batch, numbered image by image and row by row.
+// A batch's tiles, numbered image by image and row by row.
 template <class Formula>
 struct Tiles {
   static constexpr std::size_t kSize = Formula::kOutputs;
@@ -219,7 +219,7 @@ struct Tiles {
       : rows((height + kSize - 1) / kSize), columns((width + kSize - 1) / kSize) {}
   std::size_t per_image() const { return rows * columns; }
 
-  // Calls body(index from `begin`, image, row and column of the tile's first output) for tiles [begin, end).
+  // Calls body(index from `begin`, image, first output's row, its column) for tiles [begin, end).
   template <class Body>
   void for_each(std::size_t begin, std::size_t end, const Body& body) const {
     std::size_t image = begin / per_image(), row = begin % per_image() / columns, column = begin % columns;
@@ -239,8 +239,8 @@ void transpose(const float* from, float* to) {
     for (std::size_t j = 0; j < kBlock; ++j) to[j * kBlock + i] = from[i * kBlock + j];
 }
 
-// Sums over input channels. The layout of `tiles` is {input blocks, tiles, channels of a block}; for each of the
-// `vectors` output blocks, weights are {input channels, channels of a block} and sums {tiles, channels of a block}.
+// Sums over input channels. The layout of `tiles` is {input blocks, tiles, channels in a block}; for each of the
+// `vectors` output blocks, weights are {input channels, channels in a block} and sums {tiles, channels in a block}.
 template <int vectors>
 void multiply_tiles(const float* tiles, std::size_t tiles_stride, const float* weights, std::size_t weights_stride,
                     std::size_t input_blocks, float* sums, std::size_t sums_stride) {
@@ -261,7 +261,7 @@ void multiply_tiles(const float* tiles, std::size_t tiles_stride, const float* w
 }
 
 // Adds up, over `count` tiles, the products of half a block of input channels with `vectors` blocks of outputs'
-// gradients. The layout of each block's sums is {input channels, channels of a block}.
+// gradients. Each block's sums are {input channels, channels in a block}.
 template <int vectors>
 void add_products(const float* tiles, const float* gradients, std::size_t gradients_stride, std::size_t count,
                   float* sums, std::size_t sums_stride) {
@@ -288,13 +288,13 @@ float* take(DeviceView& scratch, std::size_t count) {
   return taken;
 }
 
-// The division of a batch's tiles into blocks.
+// How a batch's tiles are divided into blocks.
 struct Blocks {
-  std::size_t count, tiles;  // number of blocks, and of tiles in each (at most)
+  std::size_t count, tiles;  // how many blocks, and tiles in each (at most)
 };
 
-// Divides tiles into blocks of about `floats` transformed values, with `channel_blocks` blocks of channels for each
-// tile. The number of blocks is about a multiple of `multiple`.
+// Divides tiles into blocks with about `floats` transformed values, with `channel_blocks` blocks of channels for each
+// tile. The block count is about a multiple of `multiple`.
 template <class Formula>
 Blocks cut(std::size_t tiles, std::size_t channel_blocks, std::size_t floats, std::size_t multiple) {
   constexpr std::size_t kLeast = 36;  // with fewer, reading all weights again does not pay off
@@ -304,8 +304,8 @@ Blocks cut(std::size_t tiles, std::size_t channel_blocks, std::size_t floats, st
   return {(tiles + size - 1) / size, size};
 }
 
-// Transforms the size x size pixels of each of the tiles [begin, end), to {elements, channel blocks, capacity, channels
-// of a block}.
+// Transforms the size x size pixels of each tile in [begin, end), to {elements, channel blocks, capacity, channels in a
+// block}.
 template <class Formula, std::size_t size, class Transform>
 void transform_tiles(const Transform& transform, const float* images, const Winograd::Images& shape,
                      std::size_t padding, const Tiles<Formula>& tiles, std::size_t begin, std::size_t end,
@@ -348,7 +348,7 @@ struct Pass {
   }
 };
 
-// Transforms the weights between two blocks of channels, to {elements, output blocks, input channels, channels of a
+// Transforms the weights between two blocks of channels, to {elements, output blocks, input channels, channels in a
 // block}.
 template <class Formula>
 void transform_weights(const Pass<Formula>& pass, std::size_t out_block, std::size_t in_block, float* to) {
@@ -460,7 +460,7 @@ struct GradientPass {
   std::size_t scratch_bytes() const { return (sum_floats() + tile_floats(in) + tile_floats(out)) * sizeof(float); }
 };
 
-// Adds up the products of one block of input channels with some blocks of output channels, for one element.
+// Adds up the products of a block of input channels with some blocks of output channels, for a single element.
 void add_products(const float* inputs, const float* gradients, std::size_t stride, std::size_t out_blocks,
                   std::size_t count, float* sums, std::size_t sums_stride) {
   for (std::size_t tile = 0; tile < count; tile += kTilesOfSum)
@@ -478,7 +478,7 @@ void add_products(const float* inputs, const float* gradients, std::size_t strid
     }
 }
 
-// Computes the gradient of the weights between two blocks of channels from their sums.
+// Computes the weights' gradient between two blocks of channels from their sums.
 template <class Formula>
 void transform_weight_gradient(const GradientPass<Formula>& pass, const float* sums, std::size_t out_block,
                                std::size_t in_block, float* weights) {
@@ -555,7 +555,7 @@ void sum_weight_gradient(const GradientPass<Formula>& pass, std::span<const floa
   }
 }
 
-// Returns the number of multiplications between two blocks of channels for an image.
+// Returns how many multiplications an image needs between two blocks of channels.
 template <class Formula>
 std::size_t multiplications(std::size_t height, std::size_t width) {
   return kElements<Formula> * Tiles<Formula>(height, width).per_image();
@@ -594,9 +594,9 @@ Winograd::Winograd(const Convolution& operation, const TensorSpec& input, const 
       input_{input.shape[1] / kBlock, input.shape[2], input.shape[3]},
       output_{output.shape[1] / kBlock, output.shape[2], output.shape[3]} {}
 
-// `images` are those that the pass writes tile by tile or, for the weights' gradient, the outputs' gradients.
+// `images`: the images that the pass writes tile by tile or, for the weights' gradient, the outputs' gradients.
 bool Winograd::large_tiles(const Images& images) {
-  constexpr double kWorth = 0.8;  // of the multiplications, because large tiles need more other work
+  constexpr double kWorth = 0.8;  // fraction of the multiplications, because large tiles need more other work
   return static_cast<double>(multiplications<LargeTiles>(images.height, images.width)) <
          kWorth * static_cast<double>(multiplications<SmallTiles>(images.height, images.width));
 }

@@ -14,28 +14,28 @@ namespace annulus::cpu {
 //   outputs = A^T [ sum over input channels of (G weights G^T) * (B^T inputs B) ] A        (* element by element)
 //
 // for tiles of 4x4 (6x6) inputs that overlap by two and give 2x2 (4x4) outputs each. For each of the 16 (36) elements
-// the sum is a product of matrices, tiles x input channels x output channels, which takes most of the time.
+// the sum is a matrix product, tiles x input channels x output channels, which takes most of the time.
 //
-// The gradients are those of this formula. The inputs' gradient is the same convolution with rotated weights. The
+// The gradients differentiate this formula. The inputs' gradient is the same convolution with rotated weights. The
 // weights' gradient is G^T [ sum over tiles of (B^T inputs B) * (A outputs' gradient A^T) ] G. All three results are
-// bit-identical for any number of threads.
+// bit-identical for any thread count.
 //
 // A vector is a block of channels: images have oneDNN's layout nChw8c and weights OIhw8i8o, or 16 for 8 (vectors.h).
 class Winograd {
  public:
-  // Images of `blocks` blocks of channels.
+  // Images with `blocks` blocks of channels.
   struct Images {
     std::size_t blocks, height, width;
   };
 
-  // Returns whether this class supports the operation and the layouts, and the sizes of the images and the number of
-  // channels make it worthwhile.
+  // Returns whether this class supports the operation and the layouts, and the images' sizes and the channel count make
+  // it worthwhile.
   static bool supports(const Convolution& operation, const TensorSpec& input, const TensorSpec& output,
                        const TensorSpec& weights);
 
   Winograd(const Convolution& operation, const TensorSpec& input, const TensorSpec& output);
 
-  // Returns the size of the scratch memory, which is sufficient for each of the passes.
+  // Returns the scratch memory's size, sufficient for each pass.
   std::size_t scratch_bytes(Mode mode) const;
 
   // `bias` may be empty. With `relu`, the output is max(0, .).

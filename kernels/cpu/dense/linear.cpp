@@ -8,8 +8,8 @@ using Forward = dnnl::inner_product_forward;
 using BackwardData = dnnl::inner_product_backward_data;
 using BackwardWeights = dnnl::inner_product_backward_weights;
 
-// A dense layer whose batch are all positions before the last dimension. Its weights are row-major, because oneDNN's
-// matrix products are faster than its primitives for blocked weights: backward takes 0.7 to 0.8 of the time.
+// A dense layer that takes all positions before the last dimension as the batch. Weights are row-major, because
+// oneDNN's matrix products are faster than its primitives for blocked weights: backward takes 0.7 to 0.8 of the time.
 class LinearOp : public PlainPassesOp {
  public:
   LinearOp(const Linear& operation, const TensorSpec& input, Mode mode)

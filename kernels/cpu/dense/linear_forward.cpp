@@ -15,7 +15,7 @@ memory::desc transposed(std::size_t rows, std::size_t columns) {
 // With AVX-512 oneDNN has two algorithms. Its inner products first copy the weights, transposed, which costs as much as
 // the product of some hundred rows. Its matrix products ("brgemm") copy less: measured with 2 threads they are 1.05 to
 // 2.9 times as fast for 16 to 512 rows, and 1.0 to 1.3 times for more rows if there are more features than units; else
-// they are up to 1.1 times slower, and far slower for the few rows of text that is being generated.
+// they are up to 1.1 times slower, and far slower for the few rows in text generation.
 bool prefers_matrix_product(std::size_t rows, std::size_t features, std::size_t units) {
   constexpr std::size_t kFewest = 16, kMost = 512;
   return rows >= kFewest && (rows <= kMost || features > units);

@@ -6,7 +6,7 @@ namespace {
 
 using dnnl::memory;
 
-// A stack of matrices, or of their transposes, in row-major memory.
+// A stack of matrices, or of transposed matrices, in row-major memory.
 memory::desc matrices(std::size_t count, std::size_t rows, std::size_t columns, bool transposed) {
   const auto dim = [](std::size_t size) { return static_cast<memory::dim>(size); };
   if (!transposed) return plain_layout({count, rows, columns});

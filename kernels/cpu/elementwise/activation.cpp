@@ -11,8 +11,8 @@
 namespace annulus::cpu {
 namespace {
 
-// Each function has its value and its derivative. If the derivative may be infinite, a gradient of 0 stays 0: that of
-// a branch which was not chosen.
+// Each function has a value and a derivative. If the derivative may be infinite, a gradient of 0 stays 0: it belongs to
+// a branch that was not chosen.
 struct LinearFunction {
   float alpha, beta;
   float value(float x) const { return alpha * x + beta; }
@@ -153,7 +153,7 @@ template <class Function>
 constexpr bool kUnbounded = std::is_same_v<Function, Exponential> || std::is_same_v<Function, Logarithm> ||
                             std::is_same_v<Function, SquareRoot> || std::is_same_v<Function, Reciprocal>;
 
-// Sets the padding of a blocked layout to zero, which kernels over flat arrays rely on.
+// Sets a blocked layout's padding to zero, which kernels over flat arrays rely on.
 void clear_padding(const TensorSpec& images, std::span<float> values) {
   if (images.shape.size() != 4) return;
   const ImageLayout layout = image_layout(images);

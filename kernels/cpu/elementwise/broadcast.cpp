@@ -10,7 +10,7 @@
 namespace annulus::cpu {
 namespace {
 
-// Each operator has its value, and the factors of the output's gradient in the gradients of a and b.
+// Each operator has its value, and the factors by which the output's gradient enters the gradients of a and b.
 struct Sum {
   static float value(float a, float b) { return a + b; }
   static float slope_a(float, float) { return 1; }
@@ -35,7 +35,7 @@ struct Quotient {
   static float slope_b(float a, float b) { return -a / (b * b); }
 };
 
-// NaN passes. Of equal values, each gets half of the gradient.
+// NaN passes. Equal values get half the gradient each.
 struct Maximum {
   static float value(float a, float b) { return (a < b) | (b != b) ? b : a; }
   static float slope_a(float a, float b) { return a > b ? 1.0f : a < b ? 0.0f : 0.5f; }
@@ -71,7 +71,7 @@ struct Choice {
   static float slope_b(float, float) { return 0; }
 };
 
-// The strides of an operand in a loop over the output.
+// Returns an operand's strides in a loop over the output.
 Strides repeated(const Shape& operand, const Shape& output) {
   Strides strides(output.size() - operand.size(), 0);
   const Strides own = row_major_strides(operand);
@@ -157,7 +157,7 @@ class BroadcastOp : public PlainOp {
     gradient(1, b_, [](float a, float b) { return Operator::slope_b(a, b); });
   }
 
-  // The gradient of a repeated operand is the sum over its repetitions.
+  // Sums the gradient of a repeated operand over the repetitions.
   template <class Slope>
   void gradient(std::size_t number, const Strides& strides, const Slope& slope) {
     float* const to = input_gradient(number);
@@ -180,7 +180,7 @@ class BroadcastOp : public PlainOp {
   Rows rows_;
 };
 
-// Two operands of one shape and layout.
+// Two operands with the same shape and layout.
 template <class Operator>
 class ElementwiseOp : public Op {
  public:
@@ -269,7 +269,7 @@ class ImageScaleOp : public Op {
   std::size_t pixels() const { return images_.height * images_.width; }
   std::size_t image_planes() const { return images_.outer / batch_; }
 
-  // The index of a plane's first factor.
+  // Returns the index of a plane's first factor.
   std::size_t factor(std::size_t plane) const {
     if (!per_channel_) return per_sample_ ? plane / image_planes() : 0;
     return (per_sample_ ? plane : plane % image_planes()) * images_.inner;
@@ -288,7 +288,7 @@ class ImageScaleOp : public Op {
     });
   }
 
-  // Sums over a plane's pixels, some of them at a time, so that all channels of a channels-last image use what is in
+  // Sums over a plane's pixels, some channels at a time, so that all channels in a channels-last image use what is in
   // the cache.
   template <std::size_t block>
   void sum_plane(std::size_t plane, float* sums) const {
@@ -321,8 +321,8 @@ class ImageScaleOp : public Op {
   std::size_t batch_;
   ImageLayout images_;
   bool per_sample_, per_channel_;   // whether the factors differ between samples, and between channels
-  dnnl::memory::desc have_, want_;  // of the factors
-  dnnl::memory::desc sums_;         // of the planes' sums
+  dnnl::memory::desc have_, want_;  // the factors'
+  dnnl::memory::desc sums_;         // the planes' sums
   float* plane_sums_ = nullptr;
   Bindings bindings_;
   Adapted factors_, gradients_;

@@ -54,7 +54,7 @@ class DropoutOp : public Op {
   DropoutMask mask_;
   bool whole_samples_;
   std::size_t batch_;
-  ImageLayout images_;  // a vector counts as an image of one channel
+  ImageLayout images_;  // a vector counts as an image with a single channel
   Bindings bindings_;
 };
 

@@ -50,7 +50,7 @@ class PReluOp : public PlainOp {
 
   bool per_channel_;
   std::size_t channels_, pixels_, rows_;
-  std::vector<double> sums_;  // of each row: of the slope's gradient
+  std::vector<double> sums_;  // the slope's gradient, for each row
 };
 
 }  // namespace

@@ -8,11 +8,11 @@
 namespace annulus::cpu {
 namespace {
 
-// Enough independent sums to hide the latency of an addition, which fit into 16 registers with the factor and the term.
+// Enough independent sums to hide an addition's latency, which fit into 16 registers with the factor and the term.
 constexpr std::size_t kSums = 10;
 
-// On the calling thread. Returns the number of operations. Inlined, or it would be compiled for this program's
-// processor.
+// Computes on the calling thread. Returns how many operations that took. Inlined, or it would be compiled for this
+// program's processor.
 template <std::size_t size>
 [[gnu::always_inline]] inline double compute(std::size_t rounds) {
   using Floats = typename Lanes<size>::Floats;

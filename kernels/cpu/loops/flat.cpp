@@ -36,7 +36,7 @@ void move_towards(std::span<const float> goal, std::span<float> values, float sh
                    [in = goal.data(), out = values.data(), share](auto i) { out[i] += share * (in[i] - out[i]); });
 }
 
-// Rows of one index may be anywhere in `from`, so each thread adds some columns of all of them.
+// Rows with the same index may be anywhere in `from`, so each thread adds some columns of all rows.
 void add_rows(std::span<const float> from, std::span<const std::int32_t> index, std::size_t width,
               std::span<float> to) {
 #pragma omp parallel if (static_cast <std::ptrdiff_t>(from.size()) >= kParallelElements)

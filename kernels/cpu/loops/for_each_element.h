@@ -8,8 +8,8 @@ namespace annulus::cpu {
 constexpr std::ptrdiff_t kParallelElements = 1 << 15;
 
 // Calls body(i) for each i below `size`, vectorized, and on all threads if `size` is large enough. `body` captures by
-// value: each thread keeps a copy of its own, or g++ fetches the captures for every element, with AVX-512 by gathers,
-// which took ten times as long.
+// value: each thread keeps its own copy, or g++ fetches the captures for every element, with AVX-512 by gathers, which
+// took ten times as long.
 template <class Body>
 void for_each_element(std::size_t size, const Body& body) {
   const auto end = static_cast<std::ptrdiff_t>(size);

@@ -29,7 +29,8 @@ inline float exponential(float x) {
   return x < kLeast ? 0 : finite;
 }
 
-// log(1 + x) for x from 0 to 1: the series of 2 artanh(x / (2 + x)), whose first missing term is below 2e-8 of the sum.
+// log(1 + x) for x from 0 to 1: the series for 2 artanh(x / (2 + x)), in which the first missing term is below 2e-8 of
+// the sum.
 inline float logarithm_of_one_plus(float x) {
   const float y = x / (2 + x), s = y * y;
   float p = 1.0f / 13;
@@ -41,7 +42,7 @@ inline float logarithm_of_one_plus(float x) {
   return 2 * y * (p * s + 1);
 }
 
-// A rational approximation of x P(x^2) / Q(x^2); 1 beyond 4.
+// A rational approximation x P(x^2) / Q(x^2); 1 beyond 4.
 inline float error_function(float x) {
   float y = x < -4 ? -4 : x;
   y = y > 4 ? 4 : y;

@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::size_t kLine = kCacheLine / sizeof(float);
 constexpr std::size_t kLines = 4;           // that are summed at a time
-constexpr std::size_t kBlock = 64 * kLine;  // whose sums are added at a time
+constexpr std::size_t kBlock = 64 * kLine;  // floats; the sums of a block's lines are added together
 
 typedef double Doubles __attribute__((vector_size(kLines * sizeof(double))));
 
@@ -26,7 +26,7 @@ Doubles squares_of_line(const float* line) {
   return sum;
 }
 
-// Returns the sums of the squares of each line.
+// Returns the sum of squares in each line.
 Doubles squares_of_lines(const float* lines) {
   const auto pair = [](Doubles a, Doubles b) {
     return __builtin_shufflevector(a, b, 0, 4, 2, 6) + __builtin_shufflevector(a, b, 1, 5, 3, 7);

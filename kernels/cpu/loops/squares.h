@@ -6,9 +6,9 @@
 
 namespace annulus::cpu {
 
-// Returns the sum of the squares. The squares in each 64 bytes are added in double precision, in a fixed order, and
-// these sums without rounding: the sum of the results for slices of an array, cut at multiples of 64 bytes, has the
-// bits of that of the array. Nor do they depend on the number of threads.
+// Returns the sum of squares. The squares in each 64 bytes are added in double precision, in a fixed order, and these
+// sums without rounding: so results for an array's slices, cut at multiples of 64 bytes, add up to the bits of the
+// whole array's result. Nor do they depend on the thread count.
 ExactSum squares(std::span<const float> values);
 
 }  // namespace annulus::cpu

@@ -19,7 +19,7 @@ std::size_t count(const Dimensions& dimensions) {
   return product;
 }
 
-// Drops dimensions of size 1, and joins neighbours that are one dimension in both tensors.
+// Drops dimensions of size 1, and joins neighbours that are contiguous in both tensors.
 Dimensions joined(const Walk& walk) {
   Dimensions all;
   for (std::size_t i = 0; i < walk.shape.size(); ++i) {
@@ -37,7 +37,7 @@ struct Position {
   std::size_t from = 0, to = 0;
 };
 
-// The position of the index-th element of these dimensions, the last of which is the fastest.
+// Returns the position of the index-th element in these dimensions; the last dimension is the fastest.
 Position position(const Dimensions& dimensions, std::size_t index) {
   Position at;
   for (std::size_t i = dimensions.size(); i-- > 0;) {
@@ -49,7 +49,7 @@ Position position(const Dimensions& dimensions, std::size_t index) {
   return at;
 }
 
-// Calls body(position) for all elements of these dimensions, on all threads if each call handles `work` elements and
+// Calls body(position) for all elements in these dimensions, on all threads if each call handles `work` elements and
 // there are enough.
 template <class Body>
 void for_each_position(const Dimensions& dimensions, std::size_t work, const Body& body) {
@@ -64,7 +64,7 @@ Dimension take(Dimensions& dimensions, Dimensions::iterator which) {
   return taken;
 }
 
-// Moves a matrix whose rows are contiguous in one tensor and whose columns are in the other, tile by tile.
+// Moves a matrix with contiguous rows in one tensor and contiguous columns in the other, tile by tile.
 template <bool add>
 void move_matrix(const Dimension& a, const Dimension& b, const float* from, float* to) {
   constexpr std::size_t kTile = 16;
@@ -99,7 +99,7 @@ void move_rows(Dimensions rest, const float* from, float* to) {
   });
 }
 
-// Sums `reduced` for one row of results, which are neighbours in both tensors.
+// Sums `reduced` for a row of results, which are neighbours in both tensors.
 template <bool add>
 void sum_row(const Dimensions& reduced, std::size_t size, const float* from, float* to) {
   if (!add) std::fill_n(to, size, 0.0f);

@@ -2,8 +2,8 @@
 
 namespace annulus::cpu {
 
-// The number of threads that the calling thread computes with. A new thread has the process's default, of
-// OMP_NUM_THREADS or one for each processor, whatever the thread that starts it has.
+// How many threads the calling thread computes with. A new thread has the process's default, from OMP_NUM_THREADS or a
+// thread for each processor, whatever the thread that starts it has.
 int threads();
 void compute_with(int threads);
 

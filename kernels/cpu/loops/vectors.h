@@ -7,9 +7,9 @@ namespace annulus::cpu {
 
 constexpr std::size_t kVector = 8;  // floats that are processed at a time by default
 
-// Channels in a block of the layouts that oneDNN chooses on the processors that this is compiled for: the number of
-// floats in a vector register. If it chooses another, as with AVX-512 for a program that was not compiled for it,
-// kernels that need such a layout are not used.
+// Channels in a block of the layouts that oneDNN chooses on the processors that this is compiled for: as many as a
+// vector register has floats. If oneDNN chooses another size, as with AVX-512 for a program that was not compiled for
+// it, kernels that need such a layout are not used.
 #ifdef __AVX512F__
 constexpr std::size_t kChannelBlock = 16;
 #else

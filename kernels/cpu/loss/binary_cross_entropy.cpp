@@ -30,7 +30,7 @@ class BinaryCrossEntropyOp : public ClassLossOp {
       gradient[c] = each * (1 / (1 + std::exp(-logits[c])) - probability(target, c));
   }
 
-  // The target probability of a class.
+  // Returns a class's target probability.
   float probability(const ClassLabels::Target& target, std::size_t c) const {
     const float share = (c == target.label ? target.share : 0) + (c == target.other ? 1 - target.share : 0);
     return (1 - smoothing()) * share + smoothing() / static_cast<float>(classes());

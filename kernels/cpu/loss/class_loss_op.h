@@ -8,7 +8,7 @@
 
 namespace annulus::cpu {
 
-// A loss over classes, whose samples are computed in parallel and summed in their order.
+// A loss over classes: computes samples in parallel and sums them in order.
 class ClassLossOp : public Op {
  public:
   void bind(const Bindings& bindings) final;
@@ -22,7 +22,7 @@ class ClassLossOp : public Op {
       : ClassLossOp(ClassLabels(inputs[1], mode, operation.smoothing, operation.class_weights), inputs[0].shape, mode) {
   }
 
-  // Returns a sample's loss, multiplied by its weight. May store what the gradient needs.
+  // Returns a sample's loss, multiplied by the sample's weight. May store what the gradient needs.
   virtual double sample_loss(std::size_t sample, std::span<const float> logits, const ClassLabels::Target& target) = 0;
   // Writes the gradient with respect to a sample's logits. `weight`: the sample's weight / global batch.
   virtual void write_gradient(std::size_t sample, std::span<const float> logits, const ClassLabels::Target& target,
@@ -42,7 +42,7 @@ class ClassLossOp : public Op {
   ClassLabels labels_;
   std::size_t batch_, classes_;
   std::vector<double> losses_;
-  std::vector<std::size_t> larger_;  // of each sample: number of logits that rank above the label's
+  std::vector<std::size_t> larger_;  // for each sample: how many logits rank above the label's
   const float* logits_ = nullptr;
   std::span<float> sums_;
   float* gradient_ = nullptr;

@@ -14,17 +14,17 @@
 namespace annulus::cpu {
 namespace {
 
-// Tokens whose logits are computed together. The weights and their gradient, which may be larger than the caches, are
-// read once for each block.
+// Tokens with logits computed together. The weights and their gradient, which may be larger than the caches, are read
+// once for each block.
 constexpr std::size_t kBlock = 512;
 
 // Rows of the weights' gradient that are computed together and then reported as final; GPT-2's has 50,257.
 constexpr std::size_t kRows = 4096;
 
-// A row-major matrix, or its transpose, in memory.
+// A row-major matrix in memory, perhaps transposed.
 struct Matrix {
   const float* values;
-  std::size_t row;  // distance of its rows in memory
+  std::size_t row;  // distance between rows in memory
   bool transposed = false;
 };
 
@@ -97,7 +97,7 @@ class LanguageModelHeadOp : public PlainOp {
         store_sums();
         for (std::size_t i = 0; i < 2; ++i) parameter_gradient(0)[i] = sample_weight() * output()[i];
       }
-      // That of the weights first, because it may be sent while the other one is computed.
+      // The weights' gradient comes first, because it may be sent while the hidden values' gradient is computed.
       if (parameter_gradient(1) != nullptr) write_weight_gradient(first, count, last);
       if (hidden_gradient != nullptr)
         multiply({logits(0).data(), vocabulary_}, parameter(1), count, width_, vocabulary_, false,
@@ -105,7 +105,7 @@ class LanguageModelHeadOp : public PlainOp {
     });
   }
 
-  // Adds the gradient of a block's tokens to that of earlier ones.
+  // Adds a block's gradient to the gradient of earlier blocks.
   void write_weight_gradient(std::size_t first, std::size_t count, bool last) {
     for (std::size_t row = 0; row < vocabulary_; row += kRows) {
       const std::size_t rows = std::min(kRows, vocabulary_ - row);
@@ -125,12 +125,12 @@ class LanguageModelHeadOp : public PlainOp {
     }
   }
 
-  std::span<float> logits(std::size_t number) const {  // of a token of the block
+  std::span<float> logits(std::size_t number) const {  // the logits for a token in the block
     return floats(own_scratch()).subspan(number * vocabulary_, vocabulary_);
   }
 
-  // Stores a token's loss, and whether it is predicted. Replaces its logits by their exponentials divided by the
-  // largest one, and returns their sum; 0 if the token is missing.
+  // Stores a token's loss, and whether it is predicted. Replaces the logits by their exponentials divided by the
+  // largest, and returns the sum; 0 if the token is missing.
   float measure(std::size_t token, std::span<float> logits) {
     losses_[token] = 0;
     hits_[token] = false;
@@ -180,9 +180,9 @@ class LanguageModelHeadOp : public PlainOp {
   Mode mode_;
   ReportFinal report_;
   std::size_t length_, width_, tokens_, vocabulary_;
-  std::vector<Pass> products_;         // the logits of each block
-  std::vector<std::int32_t> targets_;  // the token to be predicted from each one; -1 if it is missing
-  std::vector<double> losses_;         // of each token
+  std::vector<Pass> products_;         // each block's logits
+  std::vector<std::int32_t> targets_;  // the token to be predicted from each token; -1 if it is missing
+  std::vector<double> losses_;         // each token's
   std::vector<std::uint8_t> hits_;     // whether the target has the largest logit
 };
 

@@ -41,7 +41,7 @@ class SoftmaxCrossEntropyOp : public ClassLossOp {
     const auto relative = [&](std::size_t label) { return static_cast<double>(logits[label] - largest); };
     double own = relative(target.label);
     if (target.share < 1) own += (1 - double{target.share}) * (relative(target.other) - own);
-    if (smoothing() == 0) return own;  // the logit of an impossible class may be infinite
+    if (smoothing() == 0) return own;  // an impossible class may have an infinite logit
     double sum = 0;
     for (const float logit : logits) sum += static_cast<double>(logit - largest);
     return own + smoothing() * (sum / static_cast<double>(classes()) - own);

@@ -10,7 +10,7 @@
 namespace annulus::cpu {
 namespace {
 
-// The terms of MultiLabelCrossEntropy.
+// The terms for MultiLabelCrossEntropy.
 struct BinaryTerms {
   // -t log(sigmoid(x)) - (1 - t) log(1 - sigmoid(x)) = log(1 + exp(x)) - t x, without overflow.
   static double loss(double x, double t) { return std::max(x, 0.0) + std::log1p(std::exp(-std::abs(x))) - t * x; }
@@ -20,7 +20,7 @@ struct BinaryTerms {
   }
 };
 
-// The terms of MeanSquaredError.
+// The terms for MeanSquaredError.
 struct SquaredTerms {
   static double loss(double x, double t) { return (x - t) * (x - t); }
   static float gradient(float x, float t) { return 2 * (x - t); }
@@ -31,8 +31,8 @@ struct SquaredTerms {
   }
 };
 
-// A loss of values against targets of the same shape, the mean of its terms. Samples are computed in parallel and
-// summed in their order, so that the result does not depend on the number of threads.
+// A loss that compares values with targets in the same shape: the mean of its terms. Samples are computed in parallel
+// and summed in order, so that the result does not depend on the thread count.
 template <class Terms>
 class TargetLossOp : public Op {
  public:
@@ -76,7 +76,7 @@ class TargetLossOp : public Op {
  private:
   Mode mode_;
   std::size_t batch_, width_;
-  std::vector<double> losses_, measures_;  // of each sample
+  std::vector<double> losses_, measures_;  // each sample's
   std::span<const float> values_, targets_;
   std::span<float> sums_, gradient_, metrics_;
 };

@@ -22,7 +22,7 @@ class GroupNormOp : public PlainOp {
   }
 
  private:
-  // Calls body(group of all samples' groups, its first channel, its first element).
+  // Calls body(group's index among all samples' groups, first channel, first element).
   template <class Body>
   void for_each_group(const Body& body) const {
     const std::size_t each = channels_ / groups_;
@@ -93,8 +93,8 @@ class GroupNormOp : public PlainOp {
 
   float epsilon_;
   std::size_t batch_, channels_, groups_, pixels_;
-  std::vector<float> mean_, factor_;                 // of each group of each sample
-  std::vector<float> gradient_sums_, product_sums_;  // of each channel of each sample: of dy and of dy n
+  std::vector<float> mean_, factor_;                 // for each group in each sample
+  std::vector<float> gradient_sums_, product_sums_;  // for each channel in each sample: the sums of dy and of dy n
 };
 
 }  // namespace

@@ -7,8 +7,8 @@
 namespace annulus::cpu {
 namespace {
 
-// The number of parts whose sums of parameters' gradients are kept apart. It does not depend on the number of threads,
-// so neither do the results.
+// How many partial sums of the parameters' gradients are kept apart. The thread count does not change it, so neither
+// does it change the results.
 constexpr std::size_t kParts = 16;
 
 class LayerNormOp : public PlainOp {
@@ -90,7 +90,7 @@ class LayerNormOp : public PlainOp {
 
   float epsilon_;
   std::size_t size_, rows_;
-  std::vector<float> mean_, factor_;  // of each row
+  std::vector<float> mean_, factor_;  // each row's
 };
 
 }  // namespace

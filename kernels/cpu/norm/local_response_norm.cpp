@@ -6,8 +6,8 @@
 namespace annulus::cpu {
 namespace {
 
-// With s = bias + alpha / size * (sum of the window's squares): y = x s^-beta, and
-// dx_c = dy_c s_c^-beta - 2 alpha beta / size x_c (sum over the windows w that contain c of dy_w x_w s_w^(-beta - 1)).
+// With s = bias + alpha / size * (the window's sum of squares): y = x s^-beta, and dx_c = dy_c s_c^-beta - 2 alpha beta
+// / size x_c (sum over the windows w that contain c: dy_w x_w s_w^(-beta - 1)).
 class LocalResponseNormOp : public PlainOp {
  public:
   LocalResponseNormOp(const LocalResponseNorm& operation, const TensorSpec& input)
@@ -19,8 +19,8 @@ class LocalResponseNormOp : public PlainOp {
         sums_(elements(input.shape)) {}
 
  private:
-  // Calls body(channel's first element, first channel of its window, end) for all channels. The window is size channels
-  // from (size - 1) / 2 before it, as ONNX has it; `mirrored`: the windows that contain it.
+  // Calls body(channel's first element, window's first channel, end) for all channels. The window is `size` channels
+  // from (size - 1) / 2 before the channel, as ONNX has it; `mirrored`: the windows that contain the channel.
   template <class Body>
   void for_each_channel(bool mirrored, const Body& body) const {
     const std::size_t before = mirrored ? o_.size / 2 : (o_.size - 1) / 2;

@@ -8,7 +8,7 @@
 
 namespace annulus::cpu {
 
-// The labels of a loss over classes, {batch} or {batch, 3} (each a MixedLabel), with the classes' weights.
+// The labels for a loss over classes, {batch} or {batch, 3} (each a MixedLabel), with the classes' weights.
 class ClassLabels {
  public:
   // `smoothing` and `class_weights` apply to training only; see SoftmaxCrossEntropy.
@@ -18,7 +18,7 @@ class ClassLabels {
 
   float smoothing() const { return smoothing_; }
 
-  // A sample's label, its share of the target probability, the label with the rest, and the weight of the loss.
+  // A sample's label, that label's share of the target probability, the label with the rest, and the loss's weight.
   struct Target {
     std::size_t label, other;
     float share, weight = 1;
@@ -32,11 +32,11 @@ class ClassLabels {
   const std::int32_t* labels_ = nullptr;
 };
 
-// Returns the number of logits that rank above the label's: of equal ones the first ranks higher, NaN above any number.
+// Returns how many logits rank above the label's: among equal logits the first ranks higher, NaN above any number.
 std::size_t count_larger(std::span<const float> logits, std::size_t label);
 
-// Writes the output of a loss over classes: the sums of losses and of hits, in the samples' order, so that it does not
-// depend on the number of threads. `larger`: count_larger() of each sample.
+// Writes the output of a loss over classes: sums the losses and the hits, in the samples' order, so that the result
+// does not depend on the thread count. `larger`: count_larger() for each sample.
 void sum_samples(std::span<const double> losses, std::span<const std::size_t> larger, std::span<float> sums);
 
 }  // namespace annulus::cpu

@@ -9,7 +9,7 @@
 #include "kernels/base/host_memory.h"
 #include "kernels/device.h"
 
-// Shared helpers of the CPU's operations for using oneDNN.
+// Shared helpers for CPU operations that use oneDNN.
 namespace annulus::cpu {
 
 const dnnl::engine& engine();
@@ -33,19 +33,20 @@ dnnl::memory::desc plain_layout(const Shape& shape, DataType type = DataType::f3
 // Returns the layout that `parameters[index]` already has, or any_layout() if `parameters` is empty.
 dnnl::memory::desc fixed_or_any(const std::vector<TensorSpec>& parameters, std::size_t index, const Shape& shape);
 
-// Attributes of a primitive that uses an operation's scratch, and optionally ends with a ReLU, which passes NaN.
+// Returns attributes for a primitive that uses an operation's scratch, and optionally ends with a ReLU, which passes
+// NaN.
 dnnl::primitive_attr attributes(bool relu = false);
 
 dnnl::memory memory_at(const dnnl::memory::desc& desc, DeviceView view);
 
 // Images are an array of {outer, height, width, inner} in every layout that oneDNN chooses for them: inner is the
-// channel block of a blocked layout, all channels of a channels-last one, 1 of a plain one.
+// channel block in a blocked layout, all channels in a channels-last layout, 1 in a plain layout.
 struct ImageLayout {
   std::size_t outer, height, width, inner;
 };
 ImageLayout image_layout(const TensorSpec& spec);
 
-// Returns the same kind of layout for images of another shape.
+// Returns the same kind of layout for images with another shape.
 dnnl::memory::desc layout_like(const TensorSpec& images, const Shape& shape);
 
 // Hands out an operation's scratch (Op::scratch_bytes) piece by piece.
@@ -54,21 +55,21 @@ class Scratch {
   explicit Scratch(DeviceView memory) : rest_(memory) {}
   dnnl::memory take(const dnnl::memory::desc& desc);
 
-  // Returns the total size of these pieces.
+  // Returns the pieces' total size.
   static std::size_t bytes(std::initializer_list<dnnl::memory::desc> descs);
 
  private:
   DeviceView rest_;
 };
 
-// A primitive with its arguments, ready to run: argument lists are built once instead of at every step.
+// A primitive with arguments, ready to run: argument lists are built once instead of at every step.
 class Primitive {
  public:
   using Arguments = std::vector<std::pair<int, dnnl::memory>>;
 
   Primitive() = default;
   Primitive(const dnnl::primitive& primitive, const Arguments& arguments);
-  // With the scratchpad that its description requires.
+  // Adds the scratchpad that the primitive's description requires.
   Primitive(const dnnl::primitive& primitive, Arguments arguments, const dnnl::memory& scratchpad);
   void run() const;
 
@@ -85,10 +86,11 @@ class Adapted {
   Adapted() = default;
   Adapted(const dnnl::memory::desc& have, const dnnl::memory::desc& want, DeviceView tensor, Scratch& scratch);
 
-  // The copy's description; of size 0 if there is no copy.
+  // Describes the copy; has size 0 if there is no copy.
   static dnnl::memory::desc copy(const dnnl::memory::desc& have, const dnnl::memory::desc& want);
 
-  // oneDNN's names of the reorders that load and that store the copy, in this order; none if the layouts agree.
+  // Returns oneDNN's names for the reorders that load and that store the copy, in this order; none if the layouts
+  // agree.
   static std::vector<std::string> implementations(const dnnl::memory::desc& have, const dnnl::memory::desc& want);
 
   const dnnl::memory& wanted() const { return wanted_; }

@@ -8,7 +8,7 @@
 // Loops over images in any layout, which process a vector register of channels at a time if possible.
 namespace annulus::cpu {
 
-// Calls body(plane, block) for each plane, on all threads. block is the number of channels to process at a time, as a
+// Calls body(plane, block) for each plane, on all threads. block: how many channels to process at a time, as a
 // constant.
 template <class Body>
 void for_each_plane(const ImageLayout& images, const Body& body) {

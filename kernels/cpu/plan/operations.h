@@ -7,7 +7,7 @@
 
 namespace annulus::cpu {
 
-// One factory for each operation; see Device::plan.
+// A factory for each operation; see Device::plan.
 using Specs = std::vector<TensorSpec>;
 
 std::unique_ptr<Op> plan(const Activation& operation, const Specs& inputs, Mode mode, const Specs& parameters);

@@ -9,13 +9,13 @@
 
 namespace annulus::cpu {
 
-// Returns true for the names of oneDNN's reference implementations. They compute one value at a time and can take
-// hundreds of times as long as its other ones.
+// Returns true for the names of oneDNN's reference implementations. They compute a single value at a time and can take
+// hundreds of times as long as others.
 bool is_reference(std::string_view implementation);
 
-// Plans a primitive. The descriptions differ in their layouts, best first: returns the plan of the first one that
-// oneDNN has more than a reference implementation for; if there is none, that of the first one it supports. Backward
-// passes need forward's plan as a hint. Throws dnnl::error if oneDNN supports none of the descriptions.
+// Plans a primitive. The descriptions differ in their layouts, best first: returns the plan for the first description
+// that oneDNN has more than a reference implementation for; if there is none, for the first that it supports. Backward
+// passes need forward's plan as a hint. Throws dnnl::error if oneDNN supports none.
 //
 //   const auto planned = plan_primitive<Forward>({as_it_lies, reordered}, attributes());
 template <class Kind, class... Hint>
@@ -32,13 +32,13 @@ typename Kind::primitive_desc plan_primitive(const std::vector<typename Kind::de
   return reference;
 }
 
-// A pass of an operation (forward, or the gradient of its input or parameters) computed by a oneDNN primitive. Tensors
+// A pass of an operation (forward, or the gradient of an input or parameters), computed by a oneDNN primitive. Tensors
 // in another layout than the primitive's are reordered through the operation's scratch at every run.
 class Pass {
  public:
   struct Tensor {
     int argument;               // DNNL_ARG_SRC, ...
-    dnnl::memory::desc layout;  // of the tensor in memory; empty: the operation has no such tensor
+    dnnl::memory::desc layout;  // the tensor's layout in memory; empty: the operation has no such tensor
     bool written = false;       // by the primitive, else read
   };
 
@@ -47,7 +47,7 @@ class Pass {
 
   std::size_t scratch_bytes() const;
 
-  // oneDNN's names of what it runs: the primitive, and the reorders if there are any.
+  // Returns oneDNN's names for what it runs: the primitive, and the reorders if there are any.
   std::vector<std::string> implementations() const;
 
   // `views`: the tensors, in the constructor's order without empty ones. A pass that is never bound runs nothing.
@@ -66,7 +66,7 @@ class Pass {
 // Returns an operation's input or its gradient, its output or its gradient, and its parameters or their gradients.
 std::vector<DeviceView> operands(DeviceView input, DeviceView output, const std::vector<DeviceView>& parameters);
 
-// For an operation's passes, which use its scratch one at a time: the size of the scratch, and all implementations.
+// For an operation's passes, which use its scratch in turn: the scratch size, and all implementations.
 std::size_t most_scratch(std::initializer_list<const Pass*> passes);
 std::vector<std::string> implementations_of(std::initializer_list<const Pass*> passes);
 

@@ -20,10 +20,10 @@ class PlainOp : public Op {
 
   // Declares parameters, row-major.
   void declare(const std::vector<ParameterDeclaration>& parameters);
-  // Requests scratch memory of its own, besides that for reordering: see own_scratch().
+  // Requests scratch memory besides what reordering needs: see own_scratch().
   void need_scratch(std::size_t bytes);
 
-  virtual void bound() {}  // all of the functions below are valid now
+  virtual void bound() {}  // everything below is valid now
   virtual void compute() = 0;
   // Writes the gradients that are needed. Not called if none is.
   virtual void differentiate() = 0;
@@ -42,12 +42,12 @@ class PlainOp : public Op {
   const float* parameter(std::size_t number) const { return floats(bindings_.parameters[number]).data(); }
   const float* output_gradient() const { return floats(bindings_.output_gradient).data(); }
   float* input_gradient(std::size_t number) const { return gradients_[number]; }  // null if it is not needed
-  // Whether the input's gradient is added to instead of written. False unless InputUse::adds_to_gradient.
+  // Whether to add to the input's gradient instead of writing it. False unless InputUse::adds_to_gradient.
   bool accumulates(std::size_t number) const { return bindings_.accumulates(number); }
   float* parameter_gradient(std::size_t number) const {  // null if the parameters are frozen
     return floats(bindings_.parameter_gradients[number]).data();
   }
-  float sample_weight() const { return sample_weight_; }  // of backward(), which calls differentiate()
+  float sample_weight() const { return sample_weight_; }  // the argument of backward(), which calls differentiate()
   bool trains_parameters() const { return training() && !info_.parameters.empty() && parameter_gradient(0) != nullptr; }
   DeviceView own_scratch() const { return own_scratch_; }
 

@@ -5,14 +5,14 @@
 
 namespace annulus::cpu {
 
-// An operation on row-major tensors of one input, weights and perhaps a bias, computed by oneDNN.
+// An operation on row-major tensors with a single input, weights and perhaps a bias, computed by oneDNN.
 class PlainPassesOp : public PlainOp {
  protected:
   using PlainOp::PlainOp;
 
-  // Their tensors are: the input or its gradient, the output or its gradient, and the parameters or their gradients;
-  // for `backward_data`, only the weights. To be called last by the constructor; those of training are empty in
-  // inference.
+  // Takes the passes, with tensors in this order: the input or its gradient, the output or its gradient, and the
+  // parameters or their gradients; for `backward_data`, only the weights. To be called last by the constructor;
+  // training's passes are empty in inference.
   void use(Pass forward, Pass backward_weights, Pass backward_data);
 
  private:

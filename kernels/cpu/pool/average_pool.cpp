@@ -28,7 +28,7 @@ class AveragePoolOp : public Op {
   }
 
  private:
-  // Calls body(row, column, offset of the pixel) for all of a plane's pixels.
+  // Calls body(row, column, pixel's offset) for all of a plane's pixels.
   template <class Body>
   static void for_each_pixel(const ImageLayout& images, std::size_t outer, const Range& rows, const Range& columns,
                              const Body& body) {

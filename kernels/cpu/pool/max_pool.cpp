@@ -8,7 +8,7 @@ namespace annulus::cpu {
 namespace {
 
 // Our own max pooling, for all layouts: oneDNN's takes half of a small network's step. Forward stores for each output
-// the pixel of its window that it came from (the first of equals), and backward passes the gradient to this pixel.
+// the number of the largest pixel in the window (the first if equal), and backward passes the gradient to this pixel.
 class MaxPoolOp : public Op {
  public:
   MaxPoolOp(const MaxPool& operation, const Specs& inputs, Mode mode)
@@ -49,7 +49,7 @@ class MaxPoolOp : public Op {
  private:
   static constexpr std::uint8_t kNoPixel = MaxPool::kMostPixels;  // the ReLU was inactive
 
-  // Calls body(size). `size` is a constant: 2 if the windows are 2x2 tiles of the image, else 0.
+  // Calls body(size). `size` is a constant: 2 if the windows are 2x2 tiles, else 0.
   template <class Body>
   void with_tiles(const Body& body) const {
     if (tiled_ && pool_.kernel == Extent(2))
@@ -58,10 +58,10 @@ class MaxPoolOp : public Op {
       body(std::integral_constant<std::size_t, 0>{});
   }
 
-  // The pixels of the image that a window covers, without rows and columns outside of the image.
+  // The image's pixels that a window covers, without rows and columns outside the image.
   struct Window {
     std::size_t row, rows_end, column, columns_end;
-    std::size_t first_row, first_column;  // of the whole window; may be before 0, and so wrap around
+    std::size_t first_row, first_column;  // where the whole window begins; may be before 0, and so wrap around
   };
 
   Window window(std::size_t y, std::size_t x) const {
@@ -78,7 +78,7 @@ class MaxPoolOp : public Op {
     return w;
   }
 
-  // Calls body(pixel's number in the window, its offset) for the window's pixels that are inside the image.
+  // Calls body(pixel's number in the window, pixel's offset) for the window's pixels that are inside the image.
   template <std::size_t tile, class Body>
   [[gnu::always_inline]] void for_each_pixel(std::size_t outer, const Window& w, const Body& body) const {
     if constexpr (tile > 0) {
@@ -94,7 +94,7 @@ class MaxPoolOp : public Op {
              ((outer * in_.height + row) * in_.width + column) * in_.inner);
   }
 
-  // Calls body(window, offset of its output, channel) for all of a plane's windows and channel blocks.
+  // Calls body(window, output's offset, channel) for all of a plane's windows and channel blocks.
   template <std::size_t block, std::size_t tile, class Body>
   void for_each_window(std::size_t outer, const Body& body) const {
     for (std::size_t y = 0; y < out_.height; ++y)
@@ -123,7 +123,7 @@ class MaxPoolOp : public Op {
     });
   }
 
-  // If the windows are tiles of the image, each pixel is written once; otherwise gradients are added up.
+  // If the windows are tiles, each pixel is written once; otherwise gradients are added up.
   template <std::size_t block, std::size_t tile>
   void backward_plane(std::size_t outer) {
     const std::size_t plane = in_.height * in_.width * in_.inner;
@@ -145,7 +145,7 @@ class MaxPoolOp : public Op {
   bool training_;
   ImageLayout in_, out_{};
   bool tiled_ = false;
-  std::vector<std::uint8_t> from_;  // for each output, the pixel's number in its window; empty in inference
+  std::vector<std::uint8_t> from_;  // for each output, the pixel's number in the window; empty in inference
   const float* input_ = nullptr;
   float* output_values_ = nullptr;
   const float* output_gradient_ = nullptr;

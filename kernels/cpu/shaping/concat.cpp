@@ -6,17 +6,17 @@
 namespace annulus::cpu {
 namespace {
 
-// The channel block of a blocked layout; 1 in plain and channels-last layouts.
+// Returns a blocked layout's channel block; 1 in plain and channels-last layouts.
 std::size_t channel_block(const TensorSpec& spec) {
   const auto& blocking = desc(spec).data.format_desc.blocking;
   return blocking.inner_nblks == 1 ? static_cast<std::size_t>(blocking.inner_blks[0]) : 1;
 }
 
-// One input's part of the output: `size` floats of each sample's output, beginning at `begin`. (With another axis than
+// An input's part of the output: `size` floats of each sample's output, beginning at `begin`. (With another axis than
 // the channels, a sample is what comes after the dimensions before it.)
 struct Part {
   TensorSpec input;
-  dnnl::memory::desc layout;  // in which a sample's part is contiguous
+  dnnl::memory::desc layout;  // a layout that keeps a sample's part contiguous
   std::size_t begin, size;
   Adapted values, gradient;
   bool wanted = false, accumulate = false;
@@ -26,8 +26,8 @@ float* data(const Adapted& adapted) {
   return static_cast<float*>(adapted.wanted().get_data_handle());
 }
 
-// In plain layouts, and in blocked ones whose blocks are full, a sample of the output is the concatenation of its
-// parts. An input in another layout is reordered first.
+// In plain layouts, and in blocked layouts with full blocks, an output sample concatenates its parts. An input in
+// another layout is reordered first.
 class ConcatOp : public Op {
  public:
   ConcatOp(const Concat& operation, const Specs& inputs) {
@@ -62,7 +62,7 @@ class ConcatOp : public Op {
     output_gradient_ = floats(bindings.output_gradient).data();
     for (std::size_t i = 0; i < parts_.size(); ++i) {
       Part& part = parts_[i];
-      Scratch for_values(bindings.scratch), for_gradient(bindings.scratch);  // one part is worked on at a time
+      Scratch for_values(bindings.scratch), for_gradient(bindings.scratch);  // parts are worked on in turn
       part.values = {desc(part.input), part.layout, bindings.inputs[i], for_values};
       part.wanted = i < bindings.input_gradients.size() && bindings.input_gradients[i];
       if (!part.wanted) continue;

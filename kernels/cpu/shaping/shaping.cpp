@@ -8,14 +8,14 @@
 namespace annulus::cpu {
 namespace {
 
-// An operation whose output is moved elements of its input: each element of the output comes from one of the input.
+// An operation that moves elements: each output element comes from a single input element.
 class MoveOp : public PlainOp {
  public:
-  // `fill`: the value of the output's elements that are not moved, if there are any.
+  // `fill`: the value for output elements that are not moved, if there are any.
   struct Move {
     Walk walk;                     // from the input to the output
     std::size_t from = 0, to = 0;  // the first elements
-    bool from_all = true;          // every element of the input is moved
+    bool from_all = true;          // every input element is moved
     std::optional<float> fill = {};
   };
 
@@ -43,7 +43,7 @@ class MoveOp : public PlainOp {
   Walk back_;
 };
 
-// Copies only if its memory cannot be that of its input.
+// Copies only if input and output cannot share memory.
 class ReshapeOp : public PlainOp {
  public:
   ReshapeOp(const Reshape& operation, const TensorSpec& input)
@@ -65,7 +65,7 @@ class TransposeOp : public Op {
  public:
   TransposeOp(const Transpose& operation, const TensorSpec& input) {
     const Shape shape = output_shape(operation, {input.shape});
-    // oneDNN's order says where each dimension of the input goes.
+    // oneDNN's order says where each input dimension goes.
     std::vector<int> to(shape.size());
     for (std::size_t i = 0; i < shape.size(); ++i) to[operation.order[i]] = static_cast<int>(i);
     in_ = desc(input).permute_axes(to);
@@ -119,7 +119,7 @@ class GatherOp : public PlainOp {
         std::copy_n(input(0) + (o * extent_ + indices_[i]) * inner_, inner_, output() + (o * count + i) * inner_);
   }
 
-  // An element of the input may be read several times.
+  // An input element may be read several times.
   void differentiate() override {
     float* const gradient = input_gradient(0);
     if (!accumulates(0)) std::fill_n(gradient, elements(shape(0)), 0.0f);
