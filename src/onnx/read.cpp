@@ -15,7 +15,7 @@
 namespace annulus {
 namespace {
 
-// The network's first output, and the number of its classes.
+// The network's first output, and the class count.
 struct Logits {
   Value value;
   std::size_t classes;
@@ -45,7 +45,7 @@ bool set_units(Operation& operation, std::size_t units, std::size_t classes) {
   return true;
 }
 
-// Layers between the last one with weights and the logits, in which the classes may be a dimension.
+// Layers between the last layer with weights and the logits, in which the classes may be a dimension.
 bool passes(Operation& operation, std::size_t units, std::size_t classes) {
   if (auto* reshape = std::get_if<Reshape>(&operation)) {
     std::ranges::replace(reshape->shape, units, classes);
@@ -56,7 +56,7 @@ bool passes(Operation& operation, std::size_t units, std::size_t classes) {
          std::holds_alternative<Activation>(operation) || std::holds_alternative<Dropout>(operation);
 }
 
-// Throws Error if other layers have a stored tensor of this one.
+// Throws Error if other layers share a stored tensor with this layer.
 void expect_only(const std::vector<Draft::Layer>& layers, const Draft::Layer& layer) {
   for (const Stored& stored : layer.stored)
     for (const Draft::Layer& other : layers)
@@ -66,7 +66,7 @@ void expect_only(const std::vector<Draft::Layer>& layers, const Draft::Layer& la
                stored.tensor->name(), other.name);
 }
 
-// Gives the last layer with weights another number of units. Its values no longer fit.
+// Gives the last layer with weights another unit count. The values no longer fit.
 void replace_classifier(std::vector<Draft::Layer>& layers, const Logits& logits, std::size_t classes) {
   const std::size_t units = logits.classes;
   for (Value value = logits.value; Graph::has_node(value);) {
@@ -86,7 +86,7 @@ void replace_classifier(std::vector<Draft::Layer>& layers, const Logits& logits,
        classes, classes);
 }
 
-// Values of a parameter in the graph's order.
+// Returns a parameter's values in the graph's order.
 std::vector<float> parameter_values(const Stored& stored, const ParameterDeclaration& declared) {
   std::vector<float> values;
   if (stored.tensor != nullptr) {
@@ -150,7 +150,7 @@ class Assembly {
     return {declared.shape, stored.transposed && declared.shape.size() > 1};
   }
 
-  // A layer with weights determines the form of a tensor, because learned values can be reshaped.
+  // A layer with weights determines a tensor's form, because learned values can be reshaped.
   void choose_forms(const std::vector<Draft::Layer>& layers, const std::vector<bool>& used) {
     for (const bool learned : {false, true})
       for (std::size_t i = 0; i < layers.size(); ++i) {
@@ -192,7 +192,8 @@ class Assembly {
     return wanted ? to_.graph.add(names.layer + ".reshaped", Reshape{*wanted}, {value}) : value;
   }
 
-  // Gives learned values the form of the layer that shares their tensor. Returns the shape that they must get then.
+  // Gives learned values the form used by the layer that shares their tensor. Returns the shape that they must get
+  // then.
   std::optional<Shape> use_form_of_layer(Draft::Layer& layer, Operation& operation) const {
     auto* learned = std::get_if<Learned>(&operation);
     if (learned == nullptr || layer.stored.empty() || !forms_.contains(layer.stored[0].tensor)) return std::nullopt;
@@ -254,7 +255,7 @@ class Assembly {
   std::uint32_t dropouts_ = 0;
   std::map<Value, Value> renumbered_;  // a draft's value: the graph's
   std::set<const onnx::TensorProto*> seen_, changed_;
-  // Of tensors that training changes: how they are stored in the graph, and the parameters' names.
+  // For tensors that training changes: how they are stored in the graph, and the parameters' names.
   std::map<const onnx::TensorProto*, Form> forms_;
   std::map<const onnx::TensorProto*, std::string> parameters_;
 };

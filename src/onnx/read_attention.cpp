@@ -6,7 +6,7 @@
 #include "src/onnx/products.h"
 #include "src/onnx/reader.h"
 
-// Attention as one node (operator set 23), by its parts.
+// Attention as a single node (operator set 23), read in parts.
 namespace annulus {
 namespace {
 
@@ -20,7 +20,8 @@ std::size_t heads(NodeReader& n, const char* attribute) {
   return static_cast<std::size_t>(count);
 }
 
-// Queries, keys or values {batch, heads, length, width}; an input of three dimensions has the heads in its last one.
+// Returns queries, keys or values {batch, heads, length, width}; an input with three dimensions has the heads in the
+// last.
 Value by_head(NodeReader& n, std::size_t input, const char* attribute) {
   const Value x = n.value(input);
   const Shape shape = n.shape(x);
@@ -31,7 +32,7 @@ Value by_head(NodeReader& n, std::size_t input, const char* attribute) {
   return n.transpose(n.reshape(x, {shape[0], shape[1], count, shape[2] / count}, 0), {0, 2, 1, 3});
 }
 
-// Repeats each head of keys or values for a group of queries' heads.
+// Repeats each head of keys or values for a group of query heads.
 Value for_queries(NodeReader& n, Value x, std::size_t query_heads) {
   const std::size_t own = n.shape(x)[1];
   if (own == query_heads) return x;
@@ -41,7 +42,7 @@ Value for_queries(NodeReader& n, Value x, std::size_t query_heads) {
   return n.gather(x, 1, indices);
 }
 
-// A query attends to the keys up to its own position.
+// Lets a query attend to the keys up to its own position.
 Value causal_mask(NodeReader& n, std::size_t queries, std::size_t keys) {
   if (queries > kMostConstantElements / keys) fail("its mask of {}x{} is too large", queries, keys);
   HostTensor mask = real_numbers({queries, keys}, {});

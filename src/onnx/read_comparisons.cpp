@@ -60,7 +60,7 @@ std::optional<Value> checked_for_nan(const Draft& draft, Value truth) {
   return inputs[0];
 }
 
-// PyTorch's softmax of scores, of which all may be masked: zeros instead of NaN.
+// PyTorch's softmax for scores that may all be masked: zeros instead of NaN.
 std::optional<Value> safe_softmax(NodeReader& n) {
   if (!n.is_layer(0) || !n.is_layer(2) || n.number(1) != 0) return std::nullopt;
   const Value x = n.value(2);
@@ -88,7 +88,7 @@ std::optional<Value> chosen(NodeReader& n, std::size_t input) {
   return n.combine(choice, n.value(input), input == 1 ? truth : opposite(n, truth));
 }
 
-// Repeats a value to the shape of all three inputs.
+// Repeats a value to the shape that all three inputs have together.
 void set_expanded(NodeReader& n, Value x) {
   Shape shape = n.input_shape(0);
   for (const std::size_t input : {1, 2}) shape = broadcast(shape, n.input_shape(input));

@@ -15,7 +15,7 @@ std::vector<Stored> convolution_parameters(NodeReader& n) {
   return all;
 }
 
-// Appends a convolution. Weights of lines keep their shape as parameters, and are reshaped as values.
+// Appends a convolution. Weights for lines keep their shape as parameters, and are reshaped as values.
 template <class Convolution>
 void set_convolution(NodeReader& n, const Convolution& convolution, Value x, const std::vector<Stored>& parameters) {
   if (!n.trained(1) || n.input_shape(1).size() != 3)
@@ -29,14 +29,14 @@ std::size_t groups(NodeReader& n) {
   return checked_extent(n.attributes.whole("group", 1), "group");
 }
 
-// The shape of the weights of images, which may stand for lines.
+// Returns the weights' shape for images, which may stand for lines.
 Shape weights_shape(NodeReader& n) {
   Shape shape = n.input_shape(1);
   if (shape.size() == 3 && n.input_shape(0).size() == 3) shape.insert(shape.begin() + 2, 1);
   return shape;
 }
 
-// Returns the dimension (0, 1 or 2) in which every window is one element.
+// Returns the dimension (0, 1 or 2) in which every window is a single element.
 std::size_t flat_dimension(NodeReader& n, const Shape& weight) {
   const auto strides = n.attributes.wholes("strides"), pads = n.attributes.wholes("pads");
   const auto is = [](const std::vector<std::int64_t>& all, std::size_t i, std::int64_t value) {
@@ -47,7 +47,7 @@ std::size_t flat_dimension(NodeReader& n, const Shape& weight) {
   fail("volumes are supported only if the windows have one element of a dimension");
 }
 
-// Convolves volumes as images, which are the slices across a dimension.
+// Convolves volumes as images: slices across a dimension.
 void read_volume_convolution(NodeReader& n) {
   const Shape in = n.input_shape(0), weight = n.input_shape(1);
   if (weight.size() != 5) fail("its weights of {} do not fit volumes", to_string(weight));

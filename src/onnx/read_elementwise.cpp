@@ -13,7 +13,7 @@ namespace {
 using Function = Activation::Function;
 using enum Arithmetic::Operator;
 
-// The input of a repetition of a dimension's only element, which arithmetic repeats itself.
+// Returns what x repeats if that is a dimension's only element, which arithmetic repeats itself; else x.
 Value unrepeated(NodeReader& n, Value other, Value x) {
   if (n.draft().computed_by<Expand>(x) != nullptr) {
     const Value single = n.draft().layer(x).inputs[0];
@@ -34,7 +34,7 @@ Value for_any_batch(NodeReader& n, Value images, Value x) {
   return n.for_images(x, place->axis + own - rank, *place, n.shape(images)[place->axis]);
 }
 
-// A constant of equal elements, if it does not enlarge the other input.
+// Returns a constant with equal elements, if it does not enlarge the other input.
 std::optional<double> factor(NodeReader& n, std::size_t input) {
   const auto number = n.number(input);
   if (!number || (!n.is_layer(1 - input) && !n.trained(1 - input))) return std::nullopt;
@@ -63,7 +63,7 @@ Value with_number(NodeReader& n, Arithmetic::Operator op, Value x, double number
   }
 }
 
-// The images combined with a constant of each channel.
+// Combines the images with a constant for each channel.
 std::optional<Value> with_channels(NodeReader& n, Arithmetic::Operator op, Value images, Value constant, bool first) {
   const auto* input = n.draft().computed_by<ImageInput>(images);
   const auto* channels = n.draft().computed_by<Constant>(constant);
@@ -123,7 +123,7 @@ void read_arithmetic(NodeReader& n) {
   arithmetic(n, op);
 }
 
-// A random mask of 0 and 1, scaled by a number, or multiplied with a layer's output.
+// Reads a random mask of 0 and 1, scaled by a number, or multiplied with a layer's output.
 template <Arithmetic::Operator op>
 void read_product(NodeReader& n) {
   for (const std::size_t input : {0, 1}) {

@@ -23,7 +23,7 @@ Value normalized(NodeReader& n, Value x, const std::vector<std::size_t>& axes, f
   return n.combine(quotient, centred, deviation);
 }
 
-// An input that has a number for each channel of x, in a shape that is repeated.
+// Returns an input with a number for each channel of x, in a shape that is repeated.
 Value by_channel(NodeReader& n, std::size_t input, Value x) {
   Shape shape(n.shape(x).size(), 1);
   shape[1] = n.shape(x)[1];
@@ -36,7 +36,7 @@ Value scaled_and_shifted(NodeReader& n, Value x, bool scale, bool shift) {
   return shift ? n.combine(sum, x, by_channel(n, 2, x)) : x;
 }
 
-// Batch normalization of parameters, as exporters write their standardization. It has the statistics of the parameters.
+// Batch normalization of parameters, as exporters write weight standardization. It uses the parameters' statistics.
 Value normalized_parameters(NodeReader& n, Value x) {
   using enum Arithmetic::Operator;
   const float epsilon = n.attributes.real("epsilon", 1e-5f);
@@ -53,14 +53,14 @@ Value normalized_parameters(NodeReader& n, Value x) {
   return scaled_and_shifted(n, x, n.number(1) != 1, n.number(2) != 0);
 }
 
-// A constant scale or shift, beside which another one is computed.
+// A constant scale or shift, beside a computed shift or scale.
 Stored constant_parameter(std::size_t size, double value) {
   Stored constant{.frozen = true};
   constant.computed = std::make_shared<const HostTensor>(real_numbers({size}, std::vector<double>(size, value)));
   return constant;
 }
 
-// Values of fewer or more dimensions are reshaped to images.
+// Values with fewer or more dimensions are reshaped to images.
 void read_batch_norm(NodeReader& n) {
   const Value x = n.value(0);
   const Shape shape = n.shape(x);
@@ -74,7 +74,7 @@ void read_batch_norm(NodeReader& n) {
   Shape images = shape;
   images.resize(4, 1);
   if (shape.size() > 4) images[3] = elements(shape) / (shape[0] * shape[1] * shape[2]);
-  const float momentum = n.attributes.real("momentum", 0.9f);  // of the statistics as they were
+  const float momentum = n.attributes.real("momentum", 0.9f);  // the old statistics' factor
   if (!(momentum >= 0 && momentum <= 1)) fail("its momentum is {}, but it must be 0 to 1", momentum);
   const BatchNorm operation{.epsilon = n.attributes.real("epsilon", 1e-5f), .momentum = 1 - momentum};
   const Value normalized = n.add(operation, {n.reshape(x, images)}, parameters);
@@ -101,8 +101,8 @@ void read_layer_norm(NodeReader& n) {
   n.set(n.add(LayerNorm{axis, epsilon, shift}, {x}, parameters));
 }
 
-// x / sqrt(mean of the squares + epsilon), times a scale (Zhang and Sennrich, "Root mean square layer normalization",
-// NeurIPS 2019).
+// x / sqrt(mean square + epsilon), times a scale (Zhang and Sennrich, "Root mean square layer normalization", NeurIPS
+// 2019).
 void read_rms_norm(NodeReader& n) {
   using enum Arithmetic::Operator;
   const Value x = n.value(0);

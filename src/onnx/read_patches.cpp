@@ -4,7 +4,7 @@
 #include "src/onnx/reader.h"
 #include "src/onnx/windows.h"
 
-// Col2Im: images from patches, whose overlaps are added up.
+// Col2Im: images from patches, with overlaps added up.
 namespace annulus {
 namespace {
 
@@ -24,7 +24,7 @@ struct Patches {
   std::size_t columns() const { return count(image.width, block.width, stride.width, dilation.width, padding.width()); }
 };
 
-// For each pixel of the image, the elements of all patches {block pixels, patches} that are added up.
+// For each image pixel, the elements in all patches {block pixels, patches} that are added up.
 std::vector<std::vector<std::size_t>> pixels_of(const Patches& p) {
   std::vector<std::vector<std::size_t>> all(p.image.area());
   const std::size_t rows = p.rows(), columns = p.columns();
@@ -45,7 +45,7 @@ Extent two(const std::vector<std::int64_t>& values, const char* name) {
   return {checked_extent(values[0], name), checked_extent(values[1], name)};
 }
 
-// Adds up, for each pixel, its first element, then its second one, ...; 0 if it has no more.
+// Adds up, for each pixel, the first element, then the second, ...; 0 if there are no more.
 void read_patches(NodeReader& n) {
   const Value x = n.value(0);
   const Shape in = n.shape(x);

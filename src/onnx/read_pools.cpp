@@ -16,8 +16,8 @@ struct Windows {
   Extent overhang;  // at the bottom and at the right, part of the padding
 };
 
-// Rows that the last window needs beyond the padded input, if the number of windows is rounded up. As in PyTorch, a
-// window does not begin in the padding at the end.
+// Returns the rows that the last window needs beyond the padded input, if the window count is rounded up. As in
+// PyTorch, a window does not begin in the padding at the end.
 std::size_t overhang(std::size_t pixels, std::size_t kernel, std::size_t stride, std::size_t before,
                      std::size_t after) {
   const std::size_t padded = pixels + before + after;
@@ -28,7 +28,7 @@ std::size_t overhang(std::size_t pixels, std::size_t kernel, std::size_t stride,
   return wanted > padded ? wanted - padded : 0;
 }
 
-// `in`: the shape of images, which may stand for the input's lines.
+// `in`: the images' shape; they may stand for the input's lines.
 Windows windows(NodeReader& n, const Shape& in) {
   if (in.size() != 4) fail("its input of {} is not supported: use two-dimensional images", to_string(in));
   expect_windows(n.attributes, n.input_shape(0).size() - 2);
@@ -44,7 +44,7 @@ Windows windows(NodeReader& n, const Shape& in) {
   return w;
 }
 
-// The maximum of a window is that of the maxima of its rows: the same pixel, the first of equals.
+// A window's maximum is the maximum of its rows' maxima: the same pixel, the first if equal.
 Value max_pool(NodeReader& n, Value x, const Windows& w) {
   if (w.kernel.area() <= MaxPool::kMostPixels) return n.add(MaxPool{w.kernel, w.stride, w.padding}, {x});
   const Border& p = w.padding;
@@ -52,7 +52,7 @@ Value max_pool(NodeReader& n, Value x, const Windows& w) {
   return n.add(MaxPool{{w.kernel.height, 1}, {w.stride.height, 1}, {p.top, 0, p.bottom, 0}}, {rows});
 }
 
-// The maximum of each image. Long rows and columns are divided into windows, and their maxima again.
+// Returns each image's maximum. Long rows and columns are divided into windows, and their maxima again.
 Value largest_pixel(NodeReader& n, Value x) {
   Shape in = n.shape(x);
   if (in[2] * in[3] <= MaxPool::kMostPixels) return n.add(MaxPool{{in[2], in[3]}, 1}, {x});
@@ -78,8 +78,8 @@ void read_max_pool(NodeReader& n) {
   n.set(n.from_images(whole ? largest_pixel(n, x) : max_pool(n, x, w), 0));
 }
 
-// Windows of volumes that extend along the depth alone, as in PyTorch's local response normalization. They are windows
-// of images with a row for each depth.
+// Volumes' windows that extend along the depth alone, as in PyTorch's local response normalization: windows over images
+// with a row for each depth.
 Value average_of_depths(NodeReader& n, Value x) {
   const Shape in = n.shape(x);
   const auto kernel = n.attributes.wholes("kernel_shape");
@@ -106,7 +106,7 @@ void read_average_pool(NodeReader& n) {
   n.set(n.from_images(n.add(AveragePool{w.kernel, w.stride, w.padding, count_padding, w.overhang}, {x}), 0));
 }
 
-// The mean over all pixels of images.
+// Averages all pixels of images.
 Value mean_image(NodeReader& n, Value x) {
   return n.add(AdaptiveAveragePool{1}, {x});
 }
@@ -126,7 +126,7 @@ void read_global_max_pool(NodeReader& n) {
 struct Reduction {
   std::vector<std::size_t> axes;  // ascending
   bool keep;
-  std::size_t elements;  // whose mean or sum is computed
+  std::size_t elements;  // in a mean or sum
 };
 
 Reduction reduction(NodeReader& n, Value x) {
@@ -178,7 +178,7 @@ void read_sum(NodeReader& n) {
   n.set(sum_of(n, summed, reduction(n, x)));
 }
 
-// The maximum over dimensions, which are moved to the end and joined.
+// Returns the maximum over dimensions, which are moved to the end and joined.
 Value largest(NodeReader& n, Value x, const Reduction& r) {
   const Shape in = n.shape(x);
   std::vector<std::size_t> order;
@@ -225,7 +225,7 @@ void read_log_sum_exp(NodeReader& n) {
   n.set(keep ? made : n.squeeze(made, r.axes));
 }
 
-// The Euclidean length. That of zeros is tiny, so that its gradient is finite; as in PyTorch, it is 0.
+// The Euclidean length. For zeros it is tiny, so that the gradient is finite: 0, as in PyTorch.
 void read_l2(NodeReader& n) {
   const Value x = n.value(0);
   const Reduction r = reduction(n, x);

@@ -6,7 +6,7 @@
 #include "src/onnx/products.h"
 #include "src/onnx/reader.h"
 
-// Dense layers and products of matrices.
+// Dense layers and matrix products.
 namespace annulus {
 namespace {
 
@@ -14,7 +14,7 @@ std::size_t features(const Shape& shape) {
   return shape.empty() ? 0 : shape.back();
 }
 
-// x times the transposed weights {units, features}, plus a bias if there is one.
+// x times the transposed weights {units, features}, plus a bias if there is any.
 Value dense(NodeReader& n, Value x, const Stored& weight, std::size_t units, std::optional<Stored> bias) {
   std::vector<Stored> parameters{weight};
   if (bias) parameters.push_back(*bias);
@@ -26,10 +26,10 @@ Value dense(NodeReader& n, Value x, const Stored& weight, std::size_t units, std
   return n.add(Linear{.units = units, .bias = bias.has_value()}, {x}, parameters);
 }
 
-// Multiplied by weights, a stored tensor is a table, such as the coordinates of Swin V2.
+// Multiplied by weights, a stored tensor is a table, such as Swin V2's coordinates.
 constexpr const char* kTable = "an input of a layer";
 
-// The product of two values. A vector is a row, or a column, and the product has no such dimension.
+// Multiplies two values. A vector is a row, or a column, and the product has no such dimension.
 Value matrix_product(NodeReader& n, Value a, Value b) {
   const Shape of_a = n.shape(a), of_b = n.shape(b);
   if (of_a.size() > 1 && of_b.size() > 1) return stacked_product(n, a, b);
@@ -49,7 +49,7 @@ Value matrix_product(NodeReader& n, Value a, Value b) {
   return n.reshape(made, shape, batch_axis);
 }
 
-// The product of two values as Gemm computes it.
+// Multiplies two values as Gemm does.
 Value product_of_values(NodeReader& n) {
   Value a = n.value(0), b = n.value(1);
   if (n.attributes.whole("transA", 0) != 0) a = n.transpose(a, {1, 0});
@@ -67,7 +67,7 @@ void read_gemm(NodeReader& n) {
   Value x = n.table(0, kTable);
   if (n.shape(x).size() != 2) fail("its input of {} is not a matrix: use MatMul", n.text(x));
   if (n.attributes.whole("transA", 0) != 0) x = n.transpose(x, {1, 0});
-  const bool rows = n.attributes.whole("transB", 0) != 0;  // of the weights are units
+  const bool rows = n.attributes.whole("transB", 0) != 0;  // the weights' rows are units
   const Shape shape = n.input_shape(1);
   if (shape.size() != 2 || features(n.shape(x)) != shape[rows ? 1 : 0])
     fail("its weights of {} do not fit its input of {}", to_string(shape), n.text(x));
@@ -82,7 +82,7 @@ void read_gemm(NodeReader& n) {
 
 void read_matrix_product(NodeReader& n) {
   auto weight = n.stored(1);
-  // Computed weights are those of a dense layer if its input depends on the images.
+  // Computed weights are a dense layer's if the other input depends on the images.
   const bool computed = n.is_layer(0) && n.is_layer(1) && n.draft().batch(n.value(0)).has_value();
   if (!weight || n.input_shape(1).size() != 2 || (n.as<FileTensor>(1) == nullptr && !computed))
     return n.set(matrix_product(n, n.value(0), n.value(1)));
@@ -94,7 +94,7 @@ void read_matrix_product(NodeReader& n) {
   n.set(dense(n, x, *weight, shape[1], std::nullopt));
 }
 
-// The labels of an operand of Einsum: "bij".
+// Returns the labels of an Einsum operand: "bij".
 std::string labels(std::string text) {
   std::erase(text, ' ');
   if (text.find('.') != std::string::npos) fail("an ellipsis is not supported");
@@ -112,7 +112,7 @@ Value in_order(NodeReader& n, Value x, const std::string& from, const std::strin
   return n.transpose(x, order);
 }
 
-// An operand of Einsum as a stack of matrices: its dimensions in an order, the last two groups of them joined.
+// Returns an Einsum operand as a stack of matrices: dimensions in an order, the last two groups joined.
 Value as_matrices(NodeReader& n, Value x, const std::string& from, const std::string& stack, const std::string& rows,
                   const std::string& columns) {
   const Value ordered = in_order(n, x, from, stack + rows + columns);

@@ -41,7 +41,7 @@ Resize::Rounding rounding(const NodeReader& n) {
 // The output's shape, by the inputs scales or sizes, which are for the dimensions `axes`.
 struct ResizedShape {
   Shape out;
-  std::vector<float> scales;  // of each dimension; 0: output / input
+  std::vector<float> scales;  // for each dimension; 0: output / input
 };
 
 ResizedShape output_size(NodeReader& n, const Shape& in) {
@@ -65,14 +65,14 @@ ResizedShape output_size(NodeReader& n, const Shape& in) {
   return size;
 }
 
-// A resizing of a dimension as a linear map.
+// Resizing a dimension as a linear map.
 struct Interpolation {
   Resize::Coordinates coordinates;
   bool cubic, antialias, exclude_outside;
   double a;  // the cubic's coefficient
 };
 
-// The coordinate in the input of output i.
+// Returns the input coordinate for output i.
 double source(const Interpolation& how, std::size_t i, std::size_t in, std::size_t out, double scale) {
   using enum Resize::Coordinates;
   const auto at = static_cast<double>(i);
@@ -91,11 +91,11 @@ double weight(const Interpolation& how, double distance) {
   return d < 2 ? ((a * d - 5 * a) * d + 8 * a) * d - 4 * a : 0;
 }
 
-// {in, out}: column i has the weights of output i. Places outside are those at the border, or excluded.
+// {in, out}: column i has output i's weights. Places outside the input count as the border, or are excluded.
 HostTensor resize_matrix(const Interpolation& how, std::size_t in, std::size_t out, double scale) {
   if (in > kMostConstantElements / out) fail("the resizing of {} elements to {} is too large", in, out);
   HostTensor matrix = real_numbers({in, out}, std::vector<double>(in * out, 0));
-  const double width = how.antialias ? std::max(1.0, 1 / scale) : 1;  // of a pixel
+  const double width = how.antialias ? std::max(1.0, 1 / scale) : 1;  // a pixel's
   const bool exclude = how.antialias || how.exclude_outside;
   const double reach = std::min(width * (how.cubic ? 2 : 1), 0x1p20);
   for (std::size_t i = 0; i < out; ++i) {
@@ -112,7 +112,7 @@ HostTensor resize_matrix(const Interpolation& how, std::size_t in, std::size_t o
   return matrix;
 }
 
-// Resizes that the operation Resize does not have: cubic ones, with antialias, and of other values than images.
+// Resizes what the operation Resize does not cover: cubic, with antialias, and values other than images.
 Value mapped(NodeReader& n, Value x, bool cubic, const ResizedShape& size) {
   const Shape in = n.shape(x);
   const Interpolation how{coordinates(n), cubic, n.attributes.whole("antialias", 0) != 0,

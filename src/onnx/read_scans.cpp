@@ -7,7 +7,7 @@
 namespace annulus {
 namespace {
 
-// Element i of the sums is the sum of the elements up to it: a product with a triangle of ones.
+// Element i sums the elements up to it: a product with a triangle of ones.
 void read_cumulative_sum(NodeReader& n) {
   const Value x = n.value(0);
   const auto wanted = n.wholes(1);

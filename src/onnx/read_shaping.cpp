@@ -31,7 +31,7 @@ void read_cast(NodeReader& n) {
   n.set(n.linear(n.combine(Arithmetic::Operator::equal, n.value(0), zero), -1, 1));
 }
 
-// The type of a layer's output is float32.
+// A layer's output has type float32.
 void read_cast_like(NodeReader& n) {
   const Host host = n.constant(0);
   if (host == nullptr) return n.set(n.item(0));
@@ -118,7 +118,7 @@ void read_transpose(NodeReader& n) {
   n.set(n.transpose(n.value(0), order));
 }
 
-// Concatenates values, of which those that do not depend on the batch are repeated for every image.
+// Concatenates values; values that do not depend on the batch are repeated for every image.
 Value concat(NodeReader& n, std::vector<Value> values, std::size_t axis) {
   std::optional<BatchPlace> place;
   std::size_t extent = 0;
@@ -170,7 +170,7 @@ void read_slice(NodeReader& n) {
   n.set(x);
 }
 
-// The elements at constant places of a dimension, which becomes the dimensions of the places.
+// Returns the elements at constant places in a dimension, which becomes the places' dimensions.
 Value gather_at(NodeReader& n, Value x, std::size_t axis, const HostTensor& places, const Shape& places_shape) {
   if (places.real()) fail("its indices must be whole numbers");
   Shape shape = n.shape(x);
@@ -319,7 +319,7 @@ void read_tile(NodeReader& n) {
   n.set(images.empty() ? x : n.repeat_for_images(x, images[0]));
 }
 
-// Places of the padded dimension in the one before padding.
+// Returns where the padded dimension's elements are before padding.
 std::vector<std::size_t> padded_places(const std::string& mode, std::size_t extent, std::size_t before,
                                        std::size_t after) {
   const auto size = static_cast<std::int64_t>(extent), first = -static_cast<std::int64_t>(before);

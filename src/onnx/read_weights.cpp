@@ -4,11 +4,11 @@
 #include "src/onnx/node_scope.h"
 #include "src/onnx/reader.h"
 
-// Layers whose weights are computed from parameters.
+// Layers with weights that are computed from parameters.
 namespace annulus {
 namespace {
 
-// The layer with its parameters as inputs; nothing if no device computes that.
+// Returns the layer with parameters as inputs; nothing if no device computes that.
 std::optional<ComputedWeights> with_computed_weights(const Operation& operation) {
   return std::visit(
       [](const auto& layer) -> std::optional<ComputedWeights> {
@@ -39,8 +39,8 @@ bool NodeReader::lies_otherwise_elsewhere(const Stored& parameter) const {
          readers->second > 1;
 }
 
-// A computed value that has the elements of a stored tensor in their order is this tensor. A tensor that other nodes
-// read as it lies is transposed as a value, so that all of them train one parameter.
+// A computed value with a stored tensor's elements in order is this tensor. A tensor that other nodes read as it lies
+// is transposed as a value, so that all train a single parameter.
 void NodeReader::resolve(Stored& parameter, const ParameterDeclaration& declared) {
   if (lies_otherwise_elsewhere(parameter))
     parameter = {.value = value(Item(FileTensor{parameter.tensor, parameter.transposed}))};
@@ -52,7 +52,7 @@ void NodeReader::resolve(Stored& parameter, const ParameterDeclaration& declared
     parameter = Stored(reader_.draft_.layer(*parameter.value).stored[0]);
 }
 
-// A parameter as a value. One that is trained in its layer only becomes a layer of its own.
+// Returns a parameter as a value. A parameter that is trained in this layer only becomes a separate layer.
 Value NodeReader::value(const Stored& parameter, const std::string& layer, const ParameterDeclaration& declared) {
   if (parameter.value) return *parameter.value;
   const bool own =

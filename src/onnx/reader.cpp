@@ -28,7 +28,7 @@ const ReadNodes& read_nodes() {
   return all;
 }
 
-// Advice for operators that have no function, beside the general one.
+// Advice for operators that have no function, beside the general advice.
 std::string nearest(const std::string& op) {
   static const std::map<std::string, std::string> all{
       {"LpNormalization", "ReduceL2 and Div"},
@@ -44,7 +44,7 @@ std::string nearest(const std::string& op) {
   return found != all.end() ? found->second : "one of those that `annulus models --check` lists";
 }
 
-// The layer of a parameter: "features.0" of "features.0.weight", and "attention.in_proj_" of
+// Returns a parameter's layer: "features.0" for "features.0.weight", and "attention.in_proj_" for
 // "attention.in_proj_weight".
 std::string layer_of(const std::string& parameter) {
   for (const std::string_view suffix : {".weight", ".bias", ".running_mean", ".running_var", "weight", "bias"})
@@ -59,7 +59,7 @@ Shape shape_of(const onnx::TensorProto& tensor, bool transposed) {
   return shape;
 }
 
-// Adds the values that a node reads, also those that its branches read.
+// Adds the values that a node reads, also in branches.
 void add_reads(const onnx::NodeProto& node, std::set<std::string>& values) {
   values.insert(node.input().begin(), node.input().end());
   for (const onnx::AttributeProto& attribute : node.attribute())
@@ -90,7 +90,7 @@ Reader::Reader(const OnnxFile& file, const Task& task)
   add_images();
 }
 
-// Of float32 they have mean 0 and std 1 until choose_pixels(), so that a normalization of the network can be read.
+// As float32, images have mean 0 and std 1 until choose_pixels(), so that the network's own normalization can be read.
 void Reader::add_images() {
   const auto input = file_.input_shape();
   const std::size_t channels = task_.image.channels;
@@ -107,7 +107,7 @@ void Reader::add_images() {
   items_[file_.input().name()] = Computed{images};
 }
 
-// Also those of its branches.
+// Counts branches' reads, too.
 void Reader::count_reads(const onnx::NodeProto& node) {
   for (const std::string& read : node.input()) ++readers_[read];
   for (const onnx::AttributeProto& attribute : node.attribute())
@@ -142,7 +142,7 @@ const Host& Reader::converted(const onnx::TensorProto& tensor) {
   return converted;
 }
 
-// Evaluates a node all of whose inputs are constant. A stored tensor stays one behind Identity, and a matrix behind
+// Evaluates a node if all inputs are constant. A stored tensor stays stored behind Identity, and a matrix behind
 // Transpose.
 bool Reader::fold(const onnx::NodeProto& node) {
   if (node.op_type() == "Identity") return false;
@@ -185,7 +185,7 @@ void Reader::read(const onnx::NodeProto& node) {
     if (found == read_nodes().end()) fail("this operator is not supported: use {}", nearest(node.op_type()));
     NodeReader reader(*this, node);
     found->second(reader);
-  } catch (const std::exception& error) {  // also the standard library's, of attributes that do not fit
+  } catch (const std::exception& error) {  // also the standard library's, for attributes that do not fit
     for (const std::string& output : node.output()) items_[output] = Unread{};
     const std::string name =
         node.name().empty() ? node.output_size() > 0 ? node.output(0) : "without a name" : node.name();
@@ -210,7 +210,7 @@ void Reader::read_branch(const onnx::NodeProto& node) {
   }
 }
 
-// Only the nodes on which the first output depends.
+// Reads only the nodes on which the first output depends.
 void Reader::run() {
   const auto& nodes = file_.graph().node();
   std::set<std::string> needed{file_.graph().output(0).name()};
@@ -457,8 +457,8 @@ Value NodeReader::add_erf(Value input) {
   return reader_.draft_.add({node_.name(), Erf{}, {input}, {}, place ? place->outer : 1});
 }
 
-// Finds the extent of the output that has the batch: the one at whose place, in row-major order, the input has it. For
-// a batch of one, several may; then it is the one that begins there, and rather one of size 1.
+// Finds the output extent that has the batch: it is where the input has it in row-major order. For a batch of one,
+// several may be; then it is the extent that begins there, and preferably has size 1.
 Value NodeReader::reshape(Value x, const Shape& to, std::optional<std::size_t> batch_axis) {
   if (reader_.draft_.computed_by<Reshape>(x) != nullptr) {
     const Value from = reader_.draft_.layer(x).inputs[0];
@@ -568,8 +568,8 @@ Value NodeReader::expand(Value x, const Shape& to) {
     return x;
   }
   if (out == from) return x;
-  // Without the batch's name, a repetition to its extent is one for every image: of the first dimension, or of any if
-  // the file leaves the batch open.
+  // Without the batch's name, repeating to the batch's extent repeats for every image: in the first dimension, or in
+  // any if the file leaves the batch open.
   const bool open = reader_.file_.input_shape()[0] == 0;
   Shape shape = out;
   for (std::size_t axis = 0; axis < shape.size(); ++axis)

@@ -15,7 +15,7 @@
 #include "src/onnx/tensor.h"
 #include "src/onnx/trained_tensors.h"
 
-// How the nodes of an ONNX graph become a draft of our graph: one function for each operator, in the files read_*.cpp.
+// How an ONNX graph's nodes become a draft of our graph: a function for each operator, in the files read_*.cpp.
 namespace annulus {
 
 using Host = std::shared_ptr<const HostTensor>;
@@ -31,7 +31,7 @@ struct Computed {
   Value value;
 };
 
-// Random numbers of this shape, as exporters write dropout and stochastic depth: uniform in 0..1, and then 1 with the
+// Random numbers in this shape, as exporters write dropout and stochastic depth: uniform in 0..1, and then 1 with the
 // probability `kept`, else 0, times `scale`.
 struct RandomMask {
   Shape shape;
@@ -39,13 +39,13 @@ struct RandomMask {
   double scale = 1;
 };
 
-// Nothing is known of it, because the node that computes it could not be read.
+// Nothing is known, because the node that computes the value could not be read.
 struct Unread {};
 
 struct Item;
 using Sequence = std::vector<Item>;
 
-// What is known of a value of the ONNX graph.
+// What is known about a value in the ONNX graph.
 struct Item : std::variant<Unread, Host, FileTensor, Computed, RandomMask, Sequence> {
   using variant::variant;
 };
@@ -62,7 +62,7 @@ class Reader {
   Value logits() const;
   Pixels pixels() const { return pixels_; }  // that the draft's network reads
 
-  // Whether the draft depends on a stored tensor's values, not only on its shape.
+  // Whether the draft depends on a stored tensor's values, not only on the shape.
   bool depends_on_values(const onnx::TensorProto& tensor) const { return hosts_.contains(&tensor); }
 
   const TrainedTensors& trained() const { return trained_; }
@@ -89,22 +89,22 @@ class Reader {
   const OnnxFile& file_;
   const Task& task_;
   const TrainedTensors trained_;
-  const std::size_t batch_;  // of the shapes that the file computes
+  const std::size_t batch_;  // in the shapes that the file computes
   std::map<std::string, Item, std::less<>> items_;
-  std::map<std::string, std::size_t, std::less<>> readers_;    // number of nodes that read a value
+  std::map<std::string, std::size_t, std::less<>> readers_;    // how many nodes read a value
   std::map<const onnx::TensorProto*, Host> hosts_;             // stored constants that were converted
   std::set<Host> weights_;                                     // constants that are trained in layers
   std::map<const onnx::TensorProto*, const char*> untrained_;  // and why
-  std::size_t folded_ = 0;                                     // elements of the constants that were computed
+  std::size_t folded_ = 0;                                     // elements in the constants that were computed
   std::map<const void*, Value> values_;                        // constants and parameters that became layers
   std::vector<Host> kept_;                                     // these constants, so that their addresses stay theirs
-  std::set<const onnx::TensorProto*> named_;                   // tensors after which a layer is named
+  std::set<const onnx::TensorProto*> named_;                   // tensors that a layer is named after
   std::vector<std::string> problems_, notes_;
   Pixels pixels_ = Pixels::automatic;
   Draft draft_;
 };
 
-// A node that is being read, and its inputs.
+// A node that is being read, and the inputs.
 class NodeReader {
  public:
   NodeReader(Reader& reader, const onnx::NodeProto& node) : attributes(node), reader_(reader), node_(node) {}
@@ -130,72 +130,73 @@ class NodeReader {
   }
 
   Shape input_shape(std::size_t input) const;        // for batch()
-  Shape other_input_shape(std::size_t input) const;  // for the second batch of batch_constants.h
-  std::string text(Value value) const { return to_string(reader_.draft_.shape(value, 1)); }  // its shape, for errors
+  Shape other_input_shape(std::size_t input) const;  // for the second batch in batch_constants.h
+  std::string text(Value value) const {
+    return to_string(reader_.draft_.shape(value, 1));
+  }  // the value's shape, for errors
   Shape shape(Value value) const { return reader_.draft_.shape(value, reader_.batch_); }
 
-  // The values of a constant input; null if it is not constant, or throws Error.
+  // Returns a constant input's values; null if it is not constant, or throws Error.
   Host constant(std::size_t input) const;
   const HostTensor& expect_constant(std::size_t input) const;
-  std::optional<double> number(std::size_t input) const;  // the value of a constant of equal elements
-  double expect_number(std::size_t input) const;          // likewise; a stored tensor of any name is a constant
+  std::optional<double> number(std::size_t input) const;  // the value, if all elements of a constant are equal
+  double expect_number(std::size_t input) const;  // that value, or Error; a stored tensor with any name is a constant
   std::vector<std::int64_t> wholes(std::size_t input) const;
   std::vector<std::int64_t> wholes_or(std::size_t input, const char* attribute) const;  // empty if both are missing
 
   // The input as a layer's output. A parameter or constant becomes a layer.
   Value value(std::size_t input);
   Value value(const Item& item);
-  // The input of an arithmetic operation.
+  // An arithmetic operation's input.
   Value operand(std::size_t input);
   // An input that PyTorch rather has as a buffer, for this reason: a constant unless the file marks it as a parameter.
   Value table(std::size_t input, const char* reason);
-  // The number of nodes that read the other one of two inputs.
+  // How many nodes read the other of two inputs.
   std::size_t readers_of_other(std::size_t input) const;
   bool is_layer(std::size_t input) const { return as<Computed>(input) != nullptr; }
 
-  // A stored tensor, a constant, or a value that does not depend on the batch, as a layer's parameter, which may be
-  // frozen; nothing if the input is none of them. The second throws Error instead: "its weights are ...".
+  // Returns a stored tensor, a constant, or a value that does not depend on the batch, as a layer's parameter, which
+  // may be frozen; nothing if the input is something else. The second throws Error instead: "its weights are ...".
   std::optional<Stored> stored(std::size_t input) const;
   Stored expect_stored(std::size_t input, std::string_view what) const;
-  // PyTorch's exporters store parameters and buffers; constants of operators are nodes.
+  // PyTorch's exporters store parameters and buffers; operators' constants are nodes.
   bool exported_by_pytorch() const { return reader_.file_.producer() == "pytorch"; }
   bool trained(std::size_t input) const;  // whether it is a stored tensor that is trained anywhere, not only in layers
   bool trained_in_layers(std::size_t input) const;
 
-  // Appends layers. The second is named after its first parameter; parameters that are values become inputs. Inputs may
-  // be numbers; then the output is one if all are.
+  // Append layers. The second names the layer after its first parameter; parameters that are values become inputs.
+  // Inputs may be numbers; the output is a number if all are.
   Value add(Operation operation, std::vector<Value> inputs);
   Value add(Operation operation, std::vector<Value> inputs, std::vector<Stored> parameters);
   Value add_erf(Value input);
 
   // Common layers. They add nothing if it would have no effect.
   Value reshape(Value x, const Shape& to, std::optional<std::size_t> batch_axis = std::nullopt);
-  Value squeeze(Value x, const std::vector<std::size_t>& axes);  // removes dimensions of one element; ascending
+  Value squeeze(Value x, const std::vector<std::size_t>& axes);  // removes dimensions with a single element; ascending
   Value transpose(Value x, std::vector<std::size_t> order);
   Value linear(Value x, double alpha, double beta);  // alpha x + beta
   Value function(Activation::Function function, Value x, float alpha = 0, float beta = 0);
   Value combine(Arithmetic::Operator op, Value a, Value b);
-  // Values {batch, channels, length} as images of one row; others unchanged. And back, if the operator's input was
-  // such.
+  // Return values {batch, channels, length} as images with a single row, others unchanged; and back, if the operator's
+  // input had no rows.
   Value as_images(Value x);
   Value from_images(Value images, std::size_t input);
-  // alpha x + beta of each channel of the images, by their normalization.
+  // alpha x + beta for each channel of the images, by their normalization.
   Value normalized(Value images, const std::vector<float>& alpha, const std::vector<float>& beta);
   Value gather(Value x, std::size_t axis, const std::vector<std::size_t>& indices);
   Value slice(Value x, std::size_t axis, std::size_t begin, std::size_t size);
   Value expand(Value x, const Shape& to);
-  // Repeats a value for every image: a constant that follows the batch, or a value that does not depend on it, along a
+  // Repeat a value for every image: a constant that follows the batch, or a value that does not depend on it, along a
   // dimension, which becomes images of its elements, or elements of images.
   Value repeat_for_images(const HostTensor& constant);
   Value repeat_for_images(Value x, std::size_t axis, bool images_first = true);
-  // A value with which images are combined, whose dimension `axis` is that of `place`, and has `extent` elements. If
-  // the value has as many, for the file's batch, it is replaced by a value for any batch. Throws Error if images
-  // differ.
+  // A value that is combined with images: dimension `axis` corresponds to `place`, and has `extent` elements. If
+  // that is the value's extent for the file's batch, a value for any batch replaces it. Throws Error if images differ.
   Value for_images(Value x, std::size_t axis, const BatchPlace& place, std::size_t extent);
-  // The places of the numbers of a constant input that follow the batch.
+  // Returns the places of a constant input's numbers that follow the batch.
   std::vector<std::size_t> following(std::size_t input) const;
   void expect_same_for_batches(std::size_t input) const;  // throws Error if it is a constant that follows the batch
-  // Like expand(), to a shape whose dimension `axis` follows the batch.
+  // Like expand(), to a shape with a dimension `axis` that follows the batch.
   Value expand_by_batch(Value x, Shape to, std::size_t axis);
   // Repeats a value that does not depend on the batch for every image. `to`: for batch().
   Value expand_to_batch(Value x, const Shape& to, const BatchPlace& place);
@@ -207,7 +208,7 @@ class NodeReader {
   void set(Value value, std::size_t output = 0) { set(Item(Computed{value}), output); }
 
  private:
-  Value with_repeated_constants(Value x, std::size_t extent);  // which the file's batch has
+  Value with_repeated_constants(Value x, std::size_t extent);  // an extent that the file's batch has
   // Devices compute no values without dimensions. A number is a layer's only element, reshaped.
   Value number_of(Value element);
   Value append(Operation operation, std::vector<Value> inputs, std::vector<Stored> parameters);
@@ -221,17 +222,17 @@ class NodeReader {
   const onnx::NodeProto& node_;
 };
 
-// Whether an operand of this shape has a number for each channel of values {batch, channels, ...}, if it is broadcast
+// Whether an operand with this shape has a number for each channel of values {batch, channels, ...}, if it is broadcast
 // to them.
 bool is_per_channel(const Shape& operand, const Shape& values);
 
-// Reads a node: sets the items of its outputs. Throws Error with a text that follows the node's name.
+// Reads a node: sets the outputs' items. Throws Error with a text that follows the node's name.
 using ReadNode = void (*)(NodeReader& node);
 
-// Whether the node compares random numbers with a number: then its output is set, a random mask.
+// Whether the node compares random numbers with a number: then the output is set, a random mask.
 bool compares_random_numbers(NodeReader& node, bool less);
 
-// Operators by name. Each file adds its own.
+// Operators by name. Each file adds some.
 using ReadNodes = std::map<std::string_view, ReadNode>;
 void add_convolutions(ReadNodes& all);
 void add_products(ReadNodes& all);
