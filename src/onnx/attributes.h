@@ -9,12 +9,12 @@
 
 namespace annulus {
 
-// Whether operators of a domain are ONNX's own.
+// Whether a domain's operators are ONNX's own.
 inline bool standard_domain(const std::string& domain) {
   return domain.empty() || domain == "ai.onnx";
 }
 
-// The attributes of an ONNX node, by name. An attribute that is missing has the given default.
+// An ONNX node's attributes, by name. A missing attribute has the given default.
 class Attributes {
  public:
   explicit Attributes(const onnx::NodeProto& node) : node_(&node) {}
@@ -24,7 +24,7 @@ class Attributes {
   float real(std::string_view name, float missing) const;
   std::string text(std::string_view name, const std::string& missing) const;
   std::vector<std::int64_t> wholes(std::string_view name) const;  // empty if missing
-  std::vector<float> reals(std::string_view name) const;          // likewise
+  std::vector<float> reals(std::string_view name) const;          // empty if missing
   const onnx::TensorProto* tensor(std::string_view name) const;   // null if missing
 
  private:

@@ -16,9 +16,9 @@ bool same(const HostTensor& a, const HostTensor& b) {
   return a.kind == b.kind && a.shape == b.shape && a.wholes == b.wholes && std::ranges::equal(a.reals, b.reals, equal);
 }
 
-// The element of a tensor for part `part` of image `image`, if a dimension of its shape is of parts of images.
+// The elements of a tensor for part `part` of image `image`, if a dimension consists of images' parts.
 struct Places {
-  std::size_t rows, batch, parts, inner;  // the extents before, of, and after the dimension
+  std::size_t rows, batch, parts, inner;  // the extents before, within, and after the dimension
   bool images_first;
 
   std::size_t at(std::size_t row, std::size_t image, std::size_t part, std::size_t i) const {
@@ -26,7 +26,7 @@ struct Places {
     return (row * batch * parts + place) * inner + i;
   }
 
-  // Calls visit(place of the first image, place of another one) for all.
+  // Calls visit(place of the first image, place of another image) for all.
   template <class Visit>
   bool all_of(const Visit& visit) const {
     for (std::size_t row = 0; row < rows; ++row)
@@ -119,8 +119,8 @@ std::optional<Constant> image_of(const Constant& constant, const Places& places,
   return as_layer(first_image(tensor, places, axis));
 }
 
-// Returns the image that a value repeats for the file's batch: a tile, or a constant whose images, or their parts in
-// `extent` rows, are equal.
+// Returns the image that a value repeats for the file's batch: a tile, or a constant with equal images, or with equal
+// parts of images in `extent` rows.
 std::optional<Value> repeated_image(NodeReader& n, Value x, std::size_t extent) {
   const Shape shape = n.shape(x);
   if (shape.empty() || (shape[0] != n.batch() && shape[0] != extent)) return std::nullopt;
@@ -137,7 +137,7 @@ std::optional<Value> repeated_image(NodeReader& n, Value x, std::size_t extent) 
 
 }  // namespace
 
-// The second batch has several images, the first one perhaps not.
+// The second batch has several images, the first perhaps not.
 PerImage per_image(const HostTensor& tensor, std::size_t batch) {
   const std::size_t axis = batch_axis(tensor, batch), images = other_batch(batch);
   const HostTensor& other = for_other_batch(tensor);

@@ -10,18 +10,18 @@
 
 namespace annulus {
 
-// Constants that a file computes from the number of images in a batch, such as the coordinates that CoordConv appends
-// to every image. They are computed for two batches; what differs between the two follows the batch.
+// Constants that a file computes from the batch size, such as the coordinates that CoordConv appends to every image.
+// They are computed for two batches; what differs between the two follows the batch.
 
-// The batch of files that leave it open: one that is rarely another extent.
+// The batch for files that leave it open: a number that is rarely another extent.
 constexpr std::size_t kOpenBatch = 61;
 
-// The second batch, likewise.
+// Returns the second batch, also a rare extent.
 constexpr std::size_t other_batch(std::size_t batch) {
   return batch == 67 ? kOpenBatch : 67;
 }
 
-// A tensor that has these values for the reader's batch, and others for the second one.
+// Returns a tensor with these values for the reader's batch, and others for the second batch.
 HostTensor for_batches(HostTensor tensor, HostTensor other);
 
 // The tensor for the second batch.
@@ -31,7 +31,7 @@ const HostTensor& for_other_batch(const HostTensor& tensor);
 std::optional<HostTensor> evaluate_for_batches(const std::string& op, const Attributes& attributes,
                                                const std::vector<std::shared_ptr<const HostTensor>>& inputs);
 
-// The values for one image of a constant that repeats them for every image, along the dimension `axis`.
+// A constant's values for a single image, if it repeats them for every image along the dimension `axis`.
 struct PerImage {
   HostTensor values;
   std::size_t axis;
@@ -39,7 +39,7 @@ struct PerImage {
 };
 
 // REQUIRES: the tensor follows the batch. Throws Error if the images have different values, or if the tensor does not
-// repeat them along one dimension.
+// repeat them along a single dimension.
 PerImage per_image(const HostTensor& tensor, std::size_t batch);
 
 }  // namespace annulus

@@ -4,7 +4,7 @@
 
 namespace annulus {
 
-// Whether a text has digits only, and at least one.
+// Whether a text has digits only, and at least a digit.
 inline bool is_number(std::string_view text) {
   return !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos;
 }

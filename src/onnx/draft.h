@@ -13,18 +13,18 @@
 
 namespace annulus {
 
-// A layer's parameter: a tensor of the file, a constant that the file computes, or a value that does not depend on the
+// A layer's parameter: a tensor in the file, a constant that the file computes, or a value that does not depend on the
 // batch.
 struct Stored {
   const onnx::TensorProto* tensor = nullptr;
   std::shared_ptr<const HostTensor> computed{};
-  bool transposed = false;  // it is the transposed matrix of the parameter
+  bool transposed = false;  // the tensor is the parameter's matrix, transposed
   bool frozen = false;      // a buffer or a constant
   bool named = false;       // PyTorch's state_dict has the tensor as it is stored
   std::optional<Value> value{};
 };
 
-// The error function of each element, which we have only as a part of GELU.
+// The error function for each element, which we have only as a part of GELU.
 struct Erf {};
 
 // Where the batch is in a shape: extent `axis` is outer x batch x inner, row-major. Reshapes put other dimensions
@@ -34,7 +34,7 @@ struct BatchPlace {
   bool operator==(const BatchPlace&) const = default;
 };
 
-// A graph while it is being read: some of its layers are parts of patterns, or nothing will read them.
+// A graph while it is being read: some layers are parts of patterns, or nothing will read them.
 class Draft {
  public:
   struct Layer {
@@ -43,7 +43,7 @@ class Draft {
     std::vector<Value> inputs;
     std::vector<Stored> stored{};    // in the order of the operation's parameters
     std::size_t outer = 1;           // see BatchPlace
-    std::optional<Stored> values{};  // of a constant: the tensor that is trained if it becomes a layer's parameter
+    std::optional<Stored> values{};  // for a constant: the tensor that is trained if it becomes a layer's parameter
     Shape of_one{}, of_two{};        // output, for a batch of one and of two
   };
 
@@ -59,7 +59,7 @@ class Draft {
   Layer& layer(Value value) { return layers_[value - Graph::output(0)]; }
   const Layer& layer(Value value) const { return layers_[value - Graph::output(0)]; }
 
-  // The operation that computes a value, if it is of this kind, else null.
+  // Returns the operation that computes a value, if it has this kind, else null.
   template <class Kind>
   const Kind* computed_by(Value value) const {
     if (!Graph::has_node(value)) return nullptr;

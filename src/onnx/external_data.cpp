@@ -76,7 +76,8 @@ class Loader {
   }
 
  private:
-  // The file of a tensor's values. A model that is a link may have it beside the link or beside the linked file.
+  // Returns the file with a tensor's values. A model that is a link may have it beside the link or beside the linked
+  // file.
   fs::path find(const onnx::TensorProto& tensor) const {
     const fs::path location = external_property(tensor, "location");
     const bool below = location.is_relative() && !location.empty() &&
@@ -90,8 +91,8 @@ class Loader {
   }
 
   const fs::path folder_;
-  fs::path here_, linked_;  // without links: the model's folder, and that of the file that it is a link to
-  std::map<fs::path, std::uint64_t> loaded_;  // bytes that were read of each file
+  fs::path here_, linked_;  // without links: the model's folder, and the linked file's if the model is a link
+  std::map<fs::path, std::uint64_t> loaded_;  // bytes that were read from each file
 };
 
 }  // namespace

@@ -22,8 +22,8 @@
 namespace annulus {
 namespace {
 
-constexpr std::size_t kMostBytes = std::size_t{1} << 31;  // limit of protobuf's messages
-// Versions of the operators. Later ones may define operators of the same name otherwise.
+constexpr std::size_t kMostBytes = std::size_t{1} << 31;  // protobuf's limit for messages
+// Operator versions. Later versions may define operators of the same name otherwise.
 constexpr std::int64_t kFirstOperators = 11, kLastOperators = 23;
 
 // Names the values that nodes may read, and finds errors in their order.

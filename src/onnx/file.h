@@ -14,24 +14,24 @@
 
 namespace annulus {
 
-// An ONNX file in memory, checked: its graph has one image input, every value is computed once and before it is read,
-// and stored tensors have the data that they declare.
+// An ONNX file in memory, checked: the graph has a single image input, every value is computed once and before it is
+// read, and stored tensors have the data that they declare.
 class OnnxFile {
  public:
-  // Reads the file, and tensors that it stores in other files of its folder. Throws Error naming the file.
+  // Reads the file, and tensors stored in other files beside it. Throws Error naming the file.
   static OnnxFile read(const std::filesystem::path& file);
 
-  // The bytes of a file without external tensors, such as without_values() returned. Throws Error naming `name`.
+  // Parses a file without external tensors, such as without_values() returned. Throws Error naming `name`.
   static OnnxFile parse(std::string_view bytes, const std::string& name);
 
   const std::string& name() const { return name_; }
   const onnx::GraphProto& graph() const { return model_.graph(); }
   const std::string& producer() const { return model_.producer_name(); }
   const std::map<std::string_view, const onnx::TensorProto*>& initializers() const { return initializers_; }
-  std::int64_t operators() const { return operators_; }  // version of the operator set
+  std::int64_t operators() const { return operators_; }  // the operator set's version
 
-  // The input: float32 or, if raw_pixels(), uint8 of 0 to 255; {batch, channels, height, width} or, if channels_last(),
-  // {batch, height, width, channels}. An extent that the file leaves open is 0.
+  // The input: float32 or, if raw_pixels(), uint8 from 0 to 255; {batch, channels, height, width} or, if
+  // channels_last(), {batch, height, width, channels}. An extent that the file leaves open is 0.
   const onnx::ValueInfoProto& input() const { return *input_; }
   std::array<std::size_t, 4> input_shape() const;  // batch, channels, height, width
   bool raw_pixels() const { return input_->type().tensor_type().elem_type() == onnx::TensorProto::UINT8; }
@@ -42,16 +42,16 @@ class OnnxFile {
   Pixels pixels() const { return pixels_; }
   void set_pixels(Pixels pixels);
 
-  // The file without the values of these tensors, and without what only describes it. Such a tensor keeps its shape.
+  // Returns the file without these tensors' values, and without what only describes it. Such a tensor keeps its shape.
   std::string without_values(const std::vector<std::string>& tensors, Pixels pixels) const;
 
-  static constexpr const char* kScopes = "pkg.torch.onnx.name_scopes";  // a property of nodes
+  static constexpr const char* kScopes = "pkg.torch.onnx.name_scopes";  // a node property
 
   // Whether without_values() removed a tensor's values.
   static bool stripped(const onnx::TensorProto& tensor) {
     return tensor.doc_string() == kStripped || tensor.doc_string() == kStrippedTogether;
   }
-  // Whether without_values() wrote the tensor when it was known to be one parameter.
+  // Whether without_values() wrote the tensor when it was known to be a single parameter.
   static bool separated(const onnx::TensorProto& tensor) {
     return tensor.doc_string() == kStripped || tensor.doc_string() == kSeparate;
   }
@@ -63,7 +63,7 @@ class OnnxFile {
   static constexpr const char* kPixels = "annulus.pixels";  // a property of the model
   static constexpr const char* kStripped = "a parameter with values in the checkpoint";
   static constexpr const char* kSeparate = "a parameter or a constant";
-  // By earlier versions, which trained a tensor's values separately for each node that reads it.
+  // Written by earlier versions, which trained a tensor's values separately for each node that reads it.
   static constexpr const char* kStrippedTogether = "values are in the checkpoint";
 
   void check();

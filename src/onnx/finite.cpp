@@ -13,12 +13,13 @@ bool is(const Operation& operation) {
   return std::holds_alternative<Kind>(operation);
 }
 
-// Whether a layer ignores -inf among its inputs: weights of 0, and no maxima.
+// Whether a layer ignores -inf among the inputs: weights become 0, and maxima come from other values.
 bool ignores_mask(const Operation& operation) {
   return is<Softmax>(operation) || is<MaxPool>(operation);
 }
 
-// Whether a layer passes -inf of a mask on to one that ignores it: sums, choices, and layers that only move elements.
+// Whether a layer passes a mask's -inf on to a layer that ignores it: sums, choices, and layers that only move
+// elements.
 bool passes_mask(const Operation& operation) {
   const auto* arithmetic = std::get_if<Arithmetic>(&operation);
   using enum Arithmetic::Operator;
@@ -46,7 +47,7 @@ std::vector<bool> masks(const Draft& draft, const std::vector<bool>& used) {
   return masks;
 }
 
-// The numbers of an operation that come from constants of the file.
+// Returns an operation's numbers that come from constants in the file.
 std::vector<float> numbers(const Operation& operation) {
   if (const auto* constant = std::get_if<Constant>(&operation)) return constant->values;
   if (const auto* activation = std::get_if<Activation>(&operation)) return {activation->alpha, activation->beta};

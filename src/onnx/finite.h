@@ -7,14 +7,14 @@
 
 namespace annulus {
 
-// A constant of a network that is not finite.
+// A network's constant that is not finite.
 struct NotFinite {
   Value value;          // the layer with the constant
   std::string problem;  // "3 of its 16 values are NaN or infinite"
 };
 
-// Finds the layers on which the logits depend and whose constants are NaN or infinite. Constants of -inf are allowed if
-// they are only added to what a softmax reads, as masks of attention are, or are padding of a max pool.
+// Finds the layers on which the logits depend and that have NaN or infinite constants. Constants may be -inf if they
+// are only added to what a softmax reads, like attention masks, or are a max pool's padding.
 std::vector<NotFinite> not_finite(const Draft& draft, Value logits);
 
 // "3 of its 16 values are NaN or infinite"; empty if all are finite, or -inf with `mask`.

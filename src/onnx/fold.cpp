@@ -43,7 +43,7 @@ Shape shape_from(const std::vector<std::int64_t>& extents) {
   return checked_size({extents.begin(), extents.end()});
 }
 
-// Elements of a tensor in another order.
+// Copies a tensor's elements in another order.
 HostTensor pick(const HostTensor& from, Shape shape, const Indices& indices) {
   HostTensor to{from.kind, std::move(shape), {}, {}};
   for (const std::size_t i : indices) {
@@ -94,7 +94,7 @@ HostTensor expanded(const HostTensor& from, const Shape& shape) {
   return pick(from, out, broadcast_indices(from.shape, out));
 }
 
-// Replaces one dimension by the elements at `indices` of it.
+// Keeps the elements at `indices` in a dimension.
 HostTensor gathered(const HostTensor& from, std::size_t axis, const Indices& indices) {
   const Indices steps = strides(from.shape);
   Shape out = from.shape;
@@ -111,7 +111,7 @@ HostTensor with_shape(HostTensor tensor, Shape shape) {
   return tensor;
 }
 
-// Without the fraction. Numbers beyond the integers become the nearest one, and NaN becomes 0.
+// Drops the fraction. Numbers beyond the integers become the nearest integer, and NaN becomes 0.
 std::int64_t to_whole(double value) {
   if (std::isnan(value)) return 0;
   return static_cast<std::int64_t>(std::clamp(value, -0x1p63, 0x1.fffffffffffffp62));
@@ -354,7 +354,7 @@ HostTensor gather(const Attributes& attributes, const Inputs& inputs) {
   return with_shape(to, shape);
 }
 
-// The first element of the slice that each row of `indices` selects, and the shape and size of these slices.
+// The first element of the slice that each row of `indices` selects, and these slices' shape and size.
 struct Selection {
   Indices begins;
   Shape slice;
@@ -519,7 +519,7 @@ HostTensor where(const Attributes&, const Inputs& inputs) {
   return to;
 }
 
-// The product of all elements.
+// Multiplies all elements.
 HostTensor product_of_elements(const Attributes& attributes, const Inputs& inputs) {
   const HostTensor& from = input(inputs, 0);
   const auto axes = wholes_or(inputs, 1, attributes, "axes");

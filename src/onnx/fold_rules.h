@@ -7,7 +7,7 @@
 #include "src/onnx/attributes.h"
 #include "src/onnx/tensor.h"
 
-// The table of evaluate() (fold.h): how operators of constants are computed. A missing input is null.
+// The table behind evaluate() (fold.h): how operators on constants are computed. A missing input is null.
 namespace annulus {
 
 using FoldInputs = std::vector<const HostTensor*>;
@@ -17,7 +17,7 @@ using FoldRules = std::map<std::string_view, FoldRule>;
 const HostTensor& input(const FoldInputs& inputs, std::size_t i);  // throws Error if it is missing
 bool has(const FoldInputs& inputs, std::size_t i);
 
-// Sums and extrema along dimensions, triangles of matrices, elements at places, and quantized values.
+// Sums and extrema along dimensions, matrix triangles, elements at places, and quantized values.
 void add_scan_rules(FoldRules& rules);
 
 }  // namespace annulus

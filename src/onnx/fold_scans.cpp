@@ -15,7 +15,7 @@ std::int64_t whole(const FoldInputs& inputs, std::size_t i) {
   return tensor.wholes[0];
 }
 
-// Sums of whole numbers wrap around.
+// Whole numbers' sums wrap around.
 double plus(double a, double b) {
   return a + b;
 }
@@ -23,7 +23,7 @@ std::int64_t plus(std::int64_t a, std::int64_t b) {
   return static_cast<std::int64_t>(static_cast<std::uint64_t>(a) + static_cast<std::uint64_t>(b));
 }
 
-// A dimension of a tensor: element i of a line is at begin + i * step.
+// A tensor's dimension: element i of a line is at begin + i * step.
 struct Lines {
   std::size_t extent, step;
   std::vector<std::size_t> begins;
@@ -57,7 +57,7 @@ HostTensor cumulative_sum(const Attributes& attributes, const FoldInputs& inputs
   return to;
 }
 
-// The upper or lower triangle of matrices; the rest becomes 0.
+// Keeps the upper or lower triangle of matrices; the rest becomes 0.
 HostTensor triangle(const Attributes& attributes, const FoldInputs& inputs) {
   HostTensor to = input(inputs, 0);
   if (to.shape.size() < 2) fail("its input is not a matrix");
@@ -75,7 +75,7 @@ HostTensor triangle(const Attributes& attributes, const FoldInputs& inputs) {
   return to;
 }
 
-// The place in `data` of element i of `places`, in which `axis` is replaced by the place's value.
+// Returns the place in `data` for element i of `places`, with `axis` replaced by the place's value.
 std::size_t place_in(const Shape& data, const HostTensor& places, std::size_t i, std::size_t axis) {
   std::size_t at = 0, step = 1, rest = i;
   for (std::size_t d = data.size(); d-- > 0; step *= data[d]) {
@@ -126,7 +126,7 @@ HostTensor scatter_elements(const Attributes& attributes, const FoldInputs& inpu
   return to;
 }
 
-// The dimensions over which a reduction goes, ascending.
+// Returns the dimensions that a reduction goes over, ascending.
 std::vector<std::size_t> reduced_axes(const Attributes& attributes, const FoldInputs& inputs, std::size_t dimensions) {
   const auto wanted = has(inputs, 1) ? input(inputs, 1).wholes : attributes.wholes("axes");
   std::vector<std::size_t> axes;
@@ -202,7 +202,7 @@ HostTensor clip(const Attributes& attributes, const FoldInputs& inputs) {
   return to;
 }
 
-// (x - zero point) scale: for the whole tensor, for each element of a dimension, or for its blocks.
+// (x - zero point) scale: for the whole tensor, for each element in a dimension, or for blocks in it.
 HostTensor dequantized(const Attributes& attributes, const FoldInputs& inputs) {
   const HostTensor &from = input(inputs, 0), &scale = input(inputs, 1);
   if (from.real() || !scale.real()) fail("its inputs do not fit");

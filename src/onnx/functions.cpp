@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::size_t kDeepest = 100, kMostNodes = std::size_t{1} << 17, kMostWrittenOut = std::size_t{1} << 28;
 
-// Later versions of the format have default values of functions' attributes, which our library keeps as unknown fields.
+// Later format versions have default values for functions' attributes, which our library keeps as unknown fields.
 constexpr int kDefaults = 11;
 
 using Nodes = google::protobuf::RepeatedPtrField<onnx::NodeProto>;
@@ -122,7 +122,7 @@ class Inliner {
       fail("its functions have more than {} MiB, if they are written out", kMostWrittenOut >> 20);
   }
 
-  // Gives a node of a function, and the graphs in its attributes, the names and attributes of a call.
+  // Gives a function's node, and the graphs in the node's attributes, a call's names and attributes.
   void bind(onnx::NodeProto& node, Call& call) {
     count(call.prefix.size());
     node.set_name(call.prefix + (node.name().empty() ? node.op_type() : node.name()));
@@ -164,7 +164,7 @@ class Inliner {
   std::set<std::string> taken_;                    // by values
   std::map<std::string, int> numbers_;             // how many numbers were tried for a name
   std::vector<const onnx::FunctionProto*> calls_;  // that are being expanded
-  std::size_t nodes_ = 0, bytes_ = 0;              // of the calls
+  std::size_t nodes_ = 0, bytes_ = 0;              // in all calls
 };
 
 }  // namespace

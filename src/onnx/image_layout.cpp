@@ -10,7 +10,7 @@
 namespace annulus {
 namespace {
 
-// Whether an operator keeps the dimensions of its input.
+// Whether an operator keeps the input's dimensions.
 bool keeps_layout(std::string_view op) {
   static const std::set<std::string_view> all{"Add", "Cast", "CastLike", "Clip", "Div", "Identity",
                                               "Max", "Min",  "Mul",      "Neg",  "Pow", "Sub"};

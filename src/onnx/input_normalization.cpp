@@ -16,11 +16,11 @@ namespace {
 constexpr std::size_t kMostChannels = 4096;
 constexpr int kMostSteps = 100;  // from the images to a value, for is_scaled_pixels()
 
-// Values that are alpha x + beta of the pixels x, for each channel.
+// Values that are alpha x + beta for pixels x, for each channel.
 struct Scaled {
-  std::optional<std::size_t> axis;  // dimension of the channels; none: all elements belong to the only channel
+  std::optional<std::size_t> axis;  // the channels' dimension; none: all elements belong to the only channel
   std::vector<double> alpha, beta;
-  std::optional<double> least{}, most{};  // limits of x, if it is clipped
+  std::optional<double> least{}, most{};  // limits for x, if it is clipped
 
   std::size_t channels() const { return alpha.size(); }
 };
@@ -42,7 +42,7 @@ Scaled linear(Scaled x, double alpha, double beta) {
   return x;
 }
 
-// The channels as one, with their means.
+// Merges the channels into a single channel, with mean alpha and beta.
 Scaled merged(Scaled x) {
   const auto mean = [](const std::vector<double>& values) {
     double sum = 0;
@@ -65,7 +65,8 @@ Scaled clipped(Scaled x, double least, double most) {
   return x;
 }
 
-// The mean of a constant's numbers for each channel of values with `rank` dimensions; one number if it has one for all.
+// Returns the mean of a constant's numbers for each channel in values with `rank` dimensions; a single number if it has
+// one for all.
 std::vector<double> per_channel(const Constant& constant, const Scaled& x, std::size_t rank) {
   const Shape& shape = constant.shape;
   const std::size_t missing = rank - std::min(rank, shape.size());
@@ -101,7 +102,7 @@ std::optional<Scaled> combined(Scaled x, Arithmetic::Operator op, const std::vec
   return x;
 }
 
-// A constant, also one that is repeated or a number.
+// Returns a constant, also if it is repeated or a number.
 const Constant* constant(const Draft& draft, Value value) {
   const bool number = draft.computed_by<Reshape>(value) != nullptr && draft.shape(value, 1).empty();
   if (number || draft.computed_by<Expand>(value) != nullptr) value = draft.layer(value).inputs[0];
@@ -137,7 +138,7 @@ std::optional<Scaled> concatenated(const Draft& draft, const Draft::Layer& layer
   for (const Value input : layer.inputs) {
     const Scaled* part = lookup(input);
     if (part == nullptr) return std::nullopt;
-    if (part->axis && part->axis != axis) return *part;  // the parts of other dimensions are scaled equally
+    if (part->axis && part->axis != axis) return *part;  // parts of other dimensions are scaled equally
     const std::size_t extent = part->axis ? 1 : draft.shape(input, 1)[axis];
     if (all.channels() + extent * part->channels() > kMostChannels) return std::nullopt;
     for (std::size_t i = 0; i < extent; ++i) {
@@ -174,7 +175,7 @@ std::optional<Scaled> added(const Scaled& a, const Scaled& b) {
   return all;
 }
 
-// What a layer computes of the pixels; nothing if it does more than scaling, limiting and rearranging them.
+// Tells what a layer computes from the pixels; nothing if it does more than scaling, limiting and rearranging them.
 class Follow {
  public:
   Follow(const Draft& draft, const Draft::Layer& layer, const Lookup& lookup)
@@ -254,7 +255,7 @@ class Follow {
   const Lookup& lookup_;
 };
 
-// Pixels of which (x - mean) / std is computed, for each channel.
+// The mean and std in (x - mean) / std for pixels x, for each channel.
 struct Statistics {
   std::vector<double> mean, stddev;
 };
@@ -282,7 +283,7 @@ PixelDecision decided(const std::string& how, Pixels pixels) {
   return {pixels, fmt::format("{}: {} (--pixels overrides this)", how, given(pixels))};
 }
 
-// Decides by limits, which are 0 and 1 or 0 and 255.
+// Decides by limits: 0 and 1, or 0 and 255.
 std::optional<PixelDecision> by_limits(const Scaled& x) {
   const auto near = [](const std::optional<double>& limit, double value) {
     return limit && std::fabs(*limit - value) < 1e-3 * std::max(1.0, value);
@@ -297,7 +298,7 @@ std::optional<PixelDecision> by_scale(const Scaled& x) {
   Statistics own;
   bool same = true;
   for (std::size_t c = 0; c < x.channels(); ++c) {
-    same = same && std::fabs(x.alpha[c] - 1) < 2e-3 && std::fabs(x.beta[c]) < 2e-3;  // weights of gray add up to 0.9999
+    same = same && std::fabs(x.alpha[c] - 1) < 2e-3 && std::fabs(x.beta[c]) < 2e-3;  // gray's weights add up to 0.9999
     own.mean.push_back(-x.beta[c] / x.alpha[c]);
     own.stddev.push_back(std::fabs(1 / x.alpha[c]));
   }
@@ -314,7 +315,7 @@ std::optional<PixelDecision> by_scale(const Scaled& x) {
                  Pixels::normalized);
 }
 
-// Decides by the statistics of a first batch normalization, which are those of the pixels that it was trained on.
+// Decides by a first batch normalization's statistics, which describe the pixels that it was trained on.
 std::optional<PixelDecision> by_batch_norm(const Draft::Layer& layer) {
   Statistics own;
   for (const std::size_t i : {2, 3}) {

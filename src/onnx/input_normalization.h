@@ -9,25 +9,25 @@
 namespace annulus {
 
 // Networks that normalize images themselves. The reader computes such a normalization as the file says, and here
-// decides which values of pixels it is made for, so that images are not normalized twice.
+// decides which pixel values it is made for, so that images are not normalized twice.
 
 struct PixelDecision {
   Pixels pixels = Pixels::normalized;
-  std::string reason{};  // for the user; empty if the network does not scale its images
+  std::string reason{};  // for the user; empty if the network does not scale images
 };
 
-// Decides by the constants that scale, shift or limit the images, between the image inputs of a draft and the first
-// operation that is more than that. Rearrangements (of channels, dimensions, borders, sizes) may be in between, and the
-// images may be given in parts. If a batch normalization is the first operation, its statistics decide.
+// Decides by the constants that scale, shift or limit the images, between a draft's image inputs and the first
+// operation that does more. Rearrangements (of channels, dimensions, borders, sizes) may be in between, and the images
+// may be given in parts. If a batch normalization is the first operation, its statistics decide.
 //
 // With (x - m) / s in front of everything else, pixels x are 0 to 1 if 0 <= m <= 1 and s <= 1, and 0 to 255 if m > 2 or
 // s >= 20. REQUIRES: an image input has mean m and std s instead, as the reader merges them.
 PixelDecision decide_pixels(const Draft& draft, Value logits);
 
-// The decision of --pixels. REQUIRES: not Pixels::automatic.
+// Returns the decision that --pixels makes. REQUIRES: not Pixels::automatic.
 PixelDecision decided_by_user(Pixels pixels);
 
-// Makes the image inputs, which expect pixels x as above, read bytes: `mean` and `stddev` are those of the data, for
+// Makes the image inputs, which expect pixels x as above, read bytes: `mean` and `stddev` are the data's, for
 // Pixels::normalized.
 void set_pixels(Draft& draft, Pixels pixels, const std::vector<float>& mean, const std::vector<float>& stddev);
 

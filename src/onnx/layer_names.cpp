@@ -17,7 +17,7 @@ std::vector<ParameterDeclaration> parameters_of(const Draft& draft, std::size_t 
 }
 
 // Exporters store equal tensors once, so batch norm's scale may be stored as the running variance. Returns whether the
-// tensor's name belongs to a parameter of this role.
+// tensor's name belongs to a parameter in this role.
 bool fits(const std::string& name, Role role, bool trained) {
   const bool statistic = !trained || name.ends_with(".running_mean") || name.ends_with(".running_var");
   return statistic == (role == Role::statistic);
@@ -38,7 +38,7 @@ LayerNames::LayerNames(const Draft& draft, const std::vector<bool>& used, const 
     }
 }
 
-// If several layers have a tensor, the first one keeps the name.
+// If several layers have a tensor, the first layer keeps the name.
 void LayerNames::keep_stored_names(const Draft& draft, const std::vector<bool>& used, const TrainedTensors& trained) {
   std::set<const onnx::TensorProto*> named;
   for (const bool fitting : {true, false})

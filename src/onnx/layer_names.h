@@ -10,16 +10,16 @@
 
 namespace annulus {
 
-// The names in the graph of a draft's layers and their parameters. A parameter that is stored under a name of PyTorch's
-// state_dict keeps the name; any other has one that follows from the layer's.
+// Names a draft's layers and parameters in the graph. A parameter that is stored under a name from PyTorch's state_dict
+// keeps the name; any other is named after the layer.
 class LayerNames {
  public:
   struct Layer {
     std::string layer;
-    std::map<std::string, std::string> parameters;  // by their names in the operation: those that keep a stored name
+    std::map<std::string, std::string> parameters;  // by name in the operation: parameters that keep a stored name
   };
 
-  // `used`: the layers of the draft that become layers of the graph.
+  // `used`: the draft's layers that become layers of the graph.
   LayerNames(const Draft& draft, const std::vector<bool>& used, const TrainedTensors& trained);
 
   const Layer& operator[](std::size_t layer) const { return layers_[layer]; }

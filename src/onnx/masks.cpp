@@ -6,7 +6,7 @@
 namespace annulus {
 namespace {
 
-// A mask in which rows that are all masked are not masked; `rows`: 0 for these rows, else 1.
+// A mask with fully masked rows opened; `rows`: 0 for these rows, else 1.
 struct OpenMask {
   HostTensor mask, rows;
   bool changed = false;

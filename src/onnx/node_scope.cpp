@@ -10,7 +10,7 @@ std::vector<std::string> exported_scopes(const onnx::NodeProto& node) {
   return python_list(property(node, PropertyField::node, OnnxFile::kScopes));
 }
 
-// PyTorch's older exporter names nodes by the modules' names, each relative to the one before:
+// PyTorch's older exporter names nodes by the modules' names, each relative to the module before:
 // "/features/features.1/block/block.0/Conv" is in features.1.block.0.
 std::string module_of(const onnx::NodeProto& node) {
   const auto scopes = exported_scopes(node);

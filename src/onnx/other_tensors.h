@@ -10,7 +10,7 @@
 
 namespace annulus {
 
-// A tensor of PyTorch's state_dict that is no parameter of the network: a buffer that the graph has as a constant, or a
+// A tensor in PyTorch's state_dict that is no parameter of the network: a buffer that the graph has as a constant, or a
 // parameter that does not reach the output. Elements are row-major.
 struct OtherTensor {
   std::string name;
@@ -18,7 +18,7 @@ struct OtherTensor {
   std::variant<std::vector<float>, std::vector<std::int64_t>> elements;
 };
 
-// Returns those that a file has the values of. `known`: names of the network's own tensors.
+// Returns the other tensors that a file has values for. `known`: names of the network's own tensors.
 std::vector<OtherTensor> other_tensors(const OnnxFile& file, const std::set<std::string>& known);
 
 }  // namespace annulus

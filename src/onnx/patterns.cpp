@@ -53,7 +53,7 @@ std::optional<Value> gelu(NodeReader& n, Value a, Value b) {
   return n.linear(n.function(Function::gelu, x), near(factor, 1) ? 1 : factor, 0);
 }
 
-// A polynomial's coefficients of 1, x, x^2 and x^3.
+// A polynomial's coefficients for 1, x, x^2 and x^3.
 using Cubic = std::array<double, 4>;
 
 std::optional<Cubic> product_of(const Cubic& a, const Cubic& b) {
@@ -71,7 +71,7 @@ Cubic sum_of(const Cubic& a, const Cubic& b) {
   return {a[0] + b[0], a[1] + b[1], a[2] + b[2], a[3] + b[3]};
 }
 
-// A value as a polynomial of x, if at most `depth` layers compute it from x one after the other.
+// Returns a value as a polynomial in x, if at most `depth` layers compute it from x in a chain.
 std::optional<Cubic> cubic(const Draft& draft, Value value, Value x, int depth = 5) {
   if (value == x) return Cubic{0, 1};
   if (depth == 0 || !Graph::has_node(value)) return std::nullopt;
@@ -120,7 +120,7 @@ std::optional<Value> gated(NodeReader& n, Value x, Value gate) {
   return std::nullopt;
 }
 
-// If a value is the mean of another one over its dimensions from some axis to the last: that axis.
+// If a value is the mean of `of` over dimensions from some axis to the last: returns that axis.
 std::optional<std::size_t> mean_from(NodeReader& n, Value value, Value of) {
   const auto* mean = n.draft().computed_by<Mean>(value);
   if (mean == nullptr || !mean->keep || n.draft().layer(value).inputs[0] != of) return std::nullopt;
@@ -135,8 +135,7 @@ bool is_square(const Draft& draft, Value value, Value of) {
   return draft.layer(value).inputs[0] == of && draft.layer(value).inputs.back() == of;
 }
 
-// (x - mean) divided by the square root of the squares' mean plus epsilon, over the dimensions from an axis to the
-// last.
+// (x - mean) divided by the root of the mean square plus epsilon, over the dimensions from an axis to the last.
 struct Normalization {
   Value of;
   std::size_t axis;
@@ -158,8 +157,8 @@ std::optional<Normalization> normalization(NodeReader& n, Value value) {
   return Normalization{x, *axis, static_cast<float>(variance.beta)};
 }
 
-// The parameter with a number for each channel of x that a value is, or that it is reshaped from. Exporters may have
-// reshaped it themselves.
+// Returns the parameter with a number for each channel of x that a value is, or that it is reshaped from. Exporters may
+// have reshaped it themselves.
 std::optional<Stored> parameter_by_channel(NodeReader& n, Value value, Value x) {
   const Draft& draft = n.draft();
   if (!is_per_channel(n.shape(value), n.shape(x))) return std::nullopt;
@@ -169,7 +168,7 @@ std::optional<Stored> parameter_by_channel(NodeReader& n, Value value, Value x) 
 }
 
 // Group normalization as PyTorch's older exporter writes it: a normalization of reshaped images, then a scale and a
-// shift of each channel.
+// shift for each channel.
 std::optional<Value> group_norm(NodeReader& n, Value a, Value b) {
   const Draft& draft = n.draft();
   const auto* product_layer = draft.computed_by<Arithmetic>(a);
@@ -192,8 +191,8 @@ std::optional<Value> group_norm(NodeReader& n, Value a, Value b) {
   return n.add(operation, {x}, {*scale, *shift});
 }
 
-// Layer normalization by its parts, as exporters write it for operators before version 17: a normalization times a
-// parameter. Its shift is added as a bias is.
+// Layer normalization in parts, as exporters write it for operators before version 17: a normalization times a
+// parameter. The shift is added like a bias.
 std::optional<Value> layer_norm(NodeReader& n, Value normalized, Value scale) {
   const Draft& draft = n.draft();
   const auto norm = normalization(n, normalized);
@@ -204,11 +203,11 @@ std::optional<Value> layer_norm(NodeReader& n, Value normalized, Value scale) {
   return n.add(LayerNorm{norm->axis, norm->epsilon, false}, {norm->of}, {draft.layer(scale).stored[0]});
 }
 
-// A value whose elements are those of another one, times a factor.
+// A value with another value's elements, times a factor.
 struct Rearranged {
   Value from;
   double factor = 1;
-  std::vector<Value> steps{};  // the last one first
+  std::vector<Value> steps{};  // the last step first
 };
 
 Rearranged rearranged(const Draft& draft, Value value) {
@@ -224,10 +223,10 @@ Rearranged rearranged(const Draft& draft, Value value) {
   }
 }
 
-// Elements of the queries of two images, of which positions() makes lists. Few bytes of a file can ask for many.
+// Elements in two images' queries, which positions() lists. Few bytes in a file can ask for many.
 constexpr std::size_t kMostPositions = std::size_t{1} << 26;
 
-// Returns the position in the first value of each element of the last one, row-major, for a batch of two.
+// Returns each element's position in the value that they come from, row-major, for a batch of two.
 std::vector<std::size_t> positions(const Draft& draft, const Rearranged& made) {
   Shape shape = draft.shape(made.from, 2);
   std::vector<std::size_t> found(elements(shape));
@@ -253,8 +252,8 @@ std::vector<std::size_t> positions(const Draft& draft, const Rearranged& made) {
   return found;
 }
 
-// Whether a value is 0 if a token may attend to another one, {queries, keys}, and so low otherwise that its weight is
-// 0: if the other one comes later.
+// Whether a value {queries, keys} is 0 if the query may attend to the key, and, if the key comes later, so low that its
+// weight is 0.
 bool is_causal_mask(const Draft& draft, Value value, std::size_t length) {
   constexpr float kLow = -1e9f;
   const auto* mask = draft.computed_by<Constant>(value);
@@ -264,8 +263,9 @@ bool is_causal_mask(const Draft& draft, Value value, std::size_t length) {
   return true;
 }
 
-// Queries, keys and values of all heads, {batch, length, 3 width}: the parts of `from`, whose first two dimensions may
-// be exchanged. A dense layer that computes it from exchanged values computes it from the original ones instead.
+// Returns queries, keys and values for all heads, {batch, length, 3 width}: the parts of `from`, which may have its
+// first two dimensions exchanged. A dense layer that computes `from` from exchanged values computes it from the
+// original values instead.
 std::optional<Value> batch_first(NodeReader& n, Value from) {
   const Draft& draft = n.draft();
   if (n.shape(from).size() != 3) return std::nullopt;
@@ -277,7 +277,7 @@ std::optional<Value> batch_first(NodeReader& n, Value from) {
   const auto* before = linear != nullptr ? draft.computed_by<Transpose>(layer.inputs[0]) : nullptr;
   if (before == nullptr || before->order != exchanged) return n.transpose(from, exchanged);
   const Value made = n.add(*linear, {draft.layer(layer.inputs[0]).inputs[0]}, layer.stored);
-  n.draft().layer(made).name = layer.name;  // nothing reads the other one any more
+  n.draft().layer(made).name = layer.name;  // nothing reads the other layer any more
   return made;
 }
 

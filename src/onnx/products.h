@@ -4,7 +4,7 @@
 
 namespace annulus {
 
-// The product of two stacks of matrices, which are repeated to fit each other. Recognizes attention.
+// Multiplies two stacks of matrices, which are repeated to fit each other. Recognizes attention.
 Value stacked_product(NodeReader& n, Value a, Value b);
 
 }  // namespace annulus

@@ -55,7 +55,7 @@ bool are_siblings(const std::string& a, const std::string& b) {
                             [](const auto& x, const auto& y) { return x == y || (is_number(x) && is_number(y)); });
 }
 
-// The module without the number of its call: "norm" of "norm_1".
+// Returns the module without the call's number: "norm" for "norm_1".
 std::string without_call(const std::string& module) {
   const std::size_t at = module.rfind('_');
   return at != std::string::npos && is_number(std::string_view(module).substr(at + 1)) ? module.substr(0, at) : module;
@@ -76,7 +76,7 @@ bool all_equal(const onnx::TensorProto& tensor) {
   return std::ranges::all_of(host.reals, [&](double value) { return value == host.reals[0]; });
 }
 
-// Whether a tensor has values with which modules begin: equal ones; a single one of 0 or 1 if `strict`.
+// Whether a tensor has values with which modules begin: all equal; if `strict`, a single value must be 0 or 1.
 bool is_initial(const onnx::TensorProto& tensor, bool strict) {
   if (!strict || elements(checked_shape(tensor)) > 1) return all_equal(tensor);
   const HostTensor host = read_tensor(tensor);
@@ -87,7 +87,7 @@ bool is_standard(const std::string& leaf) {
   return leaf == "weight" || leaf == "bias" || leaf == "running_mean" || leaf == "running_var";
 }
 
-// The name within PyTorch's module of a node's input; empty if the operator is not of one module.
+// Returns the name within PyTorch's module for a node's input; empty if the operator does not belong to a module.
 std::string leaf_at(const std::string& op, int input) {
   static constexpr std::array<const char*, 5> kNames{"", "weight", "bias", "running_mean", "running_var"};
   static constexpr std::array<std::string_view, 7> kLayers{
@@ -100,10 +100,10 @@ std::string leaf_at(const std::string& op, int input) {
 struct Read {
   onnx::NodeProto* node;
   int input;
-  std::string copied_as{};  // the output of an Identity of the tensor, which the node reads
+  std::string copied_as{};  // an Identity's output that copies the tensor, which the node reads
 
   const std::string& tensor() const { return node->input(input); }
-  // Whether its parameter has another name within a module than this one.
+  // Whether the node's operator gives the parameter another name within a module than `parameter` has.
   bool differs_from(const std::string& parameter) const {
     const std::string leaf = leaf_at(node->op_type(), input);
     return !leaf.empty() && is_standard(leaf_of(parameter)) && leaf_of(parameter) != leaf;
@@ -140,8 +140,8 @@ class Separator {
   }
 
  private:
-  // Removes each Identity of a stored tensor. PyTorch's older exporter makes them of tensors that are equal to another
-  // one. Returns the stored tensors by the outputs' names.
+  // Removes each Identity of a stored tensor. PyTorch's older exporter makes them for tensors that equal another
+  // tensor. Returns the stored tensors by the outputs' names.
   std::map<std::string, std::string> remove_copies() {
     std::map<std::string, std::string> copies;
     std::set<std::string> outputs;
@@ -232,7 +232,8 @@ class Separator {
     return all;
   }
 
-  // The traced parameter of this name, else of the same last part, else at the same place among those of other tensors.
+  // Returns the traced parameter with this name, else with the same last part, else at the same place among other
+  // tensors' parameters.
   std::optional<std::string> by_trace(const Read& read, const std::string& own) const {
     std::vector<std::string> traced = traced_parameters(*read.node);
     if (traced.empty()) return std::nullopt;
@@ -251,7 +252,7 @@ class Separator {
 
   bool is_home(const std::string& module) const { return module == home_ || is_within(home_, module); }
 
-  // The module of a node, without the number of its call: "norm" of "norm_1".
+  // Returns a node's module, without the call's number: "norm" for "norm_1".
   std::string called_module(const onnx::NodeProto& node) const {
     const std::string module = module_of(node), called = without_call(module);
     const bool stored = std::ranges::any_of(
@@ -284,7 +285,7 @@ class Separator {
     return found;
   }
 
-  // A parameter of another module: it has a name there, too.
+  // Returns another module's parameter: it has a name there, too.
   std::string tied(const Read& read, const std::string& own) {
     const std::string module = called_module(*read.node),
                       alias = joined(module, is_made_up(own) ? "weight" : leaf_of(own));
@@ -298,7 +299,7 @@ class Separator {
     return own;
   }
 
-  // Stores a tensor again, for another parameter than its own.
+  // Stores a tensor again, for another parameter.
   std::string copy(const std::string& tensor, const std::string& own, const std::string& parameter) {
     found_.equal.push_back(parameter);
     const std::string wanted = tensor == own ? parameter : tensor;
@@ -315,11 +316,11 @@ class Separator {
   const std::map<std::string, Mark> marks_;
   const std::map<std::string, std::vector<std::string>> sources_;
   const std::map<std::string, std::string> placeholders_;
-  std::map<std::string, const onnx::TensorProto*> tensors_;  // of real numbers
+  std::map<std::string, const onnx::TensorProto*> tensors_;  // real numbers only
   std::map<std::string, std::string> origins_;               // by tensor
   std::set<std::string> taken_, modules_;                    // names of values, and of nodes' modules
   bool writes_copies_ = false;                               // what nodes read directly is not just equal
-  // For the tensor that is being separated: the module of its parameter, calls that read it, and parameters so far.
+  // For the tensor that is being separated: the parameter's module, calls that read it, and parameters so far.
   std::string home_;
   std::map<std::string, int> calls_;
   std::set<std::string> names_;
@@ -338,7 +339,7 @@ bool is_transpose(const onnx::TensorProto& tensor, const onnx::TensorProto& of) 
   return true;
 }
 
-// Appends a node that computes a stored tensor from its transpose, and makes it the first one.
+// Appends a node that computes a stored tensor from the transpose, and makes it the graph's first node.
 void transpose(onnx::GraphProto& graph, const std::string& from, const std::string& to) {
   onnx::NodeProto& node = *graph.add_node();
   node.set_name(to);

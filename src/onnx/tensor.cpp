@@ -13,7 +13,7 @@ namespace {
 
 using Type = onnx::TensorProto;
 
-// Bytes of an element in raw_data; 0: an unsupported type.
+// Returns an element's bytes in raw_data; 0: an unsupported type.
 std::size_t element_bytes(std::int32_t type) {
   switch (type) {
     case Type::BOOL:
@@ -46,7 +46,7 @@ std::size_t expect_element_bytes(const onnx::TensorProto& tensor) {
   return bytes;
 }
 
-// Number of elements in the field that holds this type's values if they are not raw.
+// Returns how many elements are in the field that holds this type's values if they are not raw.
 int stored_elements(const onnx::TensorProto& tensor) {
   switch (tensor.data_type()) {
     case Type::FLOAT:

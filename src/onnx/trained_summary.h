@@ -13,15 +13,15 @@ class Reader;
 
 // Which of a file's tensors training changes.
 struct TrainedSummary {
-  std::size_t trained = 0;               // parameters of the network
-  std::vector<std::string> not_trained;  // buffers and constants of real numbers; running statistics are neither
+  std::size_t trained = 0;               // the network's parameters
+  std::vector<std::string> not_trained;  // real buffers and constants; running statistics are neither
   std::vector<std::string> unused;       // parameters on which the output does not depend
 
   // "trained: 5 tensors; not trained: 2 (mid.k, mid.m)"
   std::string text() const;
 };
 
-// `changed`: the tensors that became parameters of the graph's layers and are not frozen. Appends a line for the user
+// `changed`: the tensors that became parameters in the graph's layers and are not frozen. Appends a line for the user
 // to `notes` for each reason that is neither a buffer's nor a constant's.
 TrainedSummary summarize(const Reader& reader, const OnnxFile& file, const Graph& graph,
                          const std::set<const onnx::TensorProto*>& changed, std::vector<std::string>& notes);

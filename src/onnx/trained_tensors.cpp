@@ -23,13 +23,13 @@ bool is_numbered(std::string_view text, std::string_view stem) {
   return text.starts_with(stem) && is_number(text.substr(stem.size()));
 }
 
-// Removes the number of a repeated operation: "view" of "view_12".
+// Removes a repeated operation's number: "view" from "view_12".
 std::string_view without_number(std::string_view name) {
   const std::size_t at = name.rfind('_');
   return at != std::string_view::npos && is_number(name.substr(at + 1)) ? name.substr(0, at) : name;
 }
 
-// Whether a value within torch.export's graph, by its name, has the elements of the value before.
+// Whether a value within torch.export's graph, by name, has the same elements as the value before.
 bool is_view(std::string_view name) {
   static constexpr std::array<std::string_view, 14> kViews{
       "view",  "reshape", "unsqueeze", "squeeze",    "permute",  "transpose", "t",
@@ -37,7 +37,7 @@ bool is_view(std::string_view name) {
   return is_numbered(name, "val_") || std::ranges::find(kViews, without_number(name)) != kViews.end();
 }
 
-// The forms of names that exporters make up: "onnx::MatMul_12", "/a/b/Constant_output_0", "12". Any other may be a
+// The forms in which exporters make up names: "onnx::MatMul_12", "/a/b/Constant_output_0", "12". Any other may be a
 // parameter's: "val_scale", "const_bias".
 class MadeUpNames {
  public:
@@ -54,7 +54,7 @@ class MadeUpNames {
  private:
   static bool is_value_number(std::string_view name) { return is_numbered(name, "val_") || is_numbered(name, "_val_"); }
 
-  bool numbers_values_ = false;  // whether the exporter called values of nodes val_0, val_1, ...
+  bool numbers_values_ = false;  // whether the exporter named nodes' values val_0, val_1, ...
 };
 
 Decision of_name(const onnx::TensorProto& tensor, const MadeUpNames& made_up, bool of_pytorch) {
@@ -63,7 +63,7 @@ Decision of_name(const onnx::TensorProto& tensor, const MadeUpNames& made_up, bo
   return {Training::always, "", tensor.name()};
 }
 
-// Decides on tensors that torch.export marked, and on those that its optimizer computed.
+// Decides on tensors that torch.export marked, and on tensors that the exporter's optimizer computed.
 class ByMarks {
  public:
   explicit ByMarks(const onnx::GraphProto& graph) : marks_(marks(graph)), sources_(sources(graph)) {
@@ -72,7 +72,7 @@ class ByMarks {
       for (const std::string& source : from) ++uses_[source];
   }
 
-  // Whether they say of every tensor what it is.
+  // Whether the marks say what every tensor is.
   bool complete() const {
     return std::ranges::any_of(marks_, [](const auto& mark) { return mark.second.kind == "PARAMETER"; });
   }
@@ -137,7 +137,7 @@ TrainedTensors::TrainedTensors(const OnnxFile& file) {
     Decision decision = by_mark ? by_marks(tensor.name()) : of_name(tensor, made_up, of_pytorch);
     if (!is_real(tensor)) {
       decision.training = Training::never;
-      if (!by_mark && !of_pytorch) decision.parameter.clear();  // the shape of a reshape, ...
+      if (!by_mark && !of_pytorch) decision.parameter.clear();  // a reshape's shape, ...
     }
     if (decision.training == Training::always) constants_in_layers_ = false;
     decisions_.emplace(&tensor, std::move(decision));

@@ -10,13 +10,13 @@ namespace annulus {
 
 enum class Training {
   always,     // a parameter
-  in_layers,  // computed by an exporter: trained as the weights, bias, scale or slopes of a layer, else a constant
+  in_layers,  // computed by an exporter: trained as a layer's weights, bias, scale or slopes, else a constant
   never,      // a buffer or a constant
 };
 
-// Decides which stored tensors of an ONNX file are trained: those that torch.export marked as
-// parameters. Files without marks do not say; then every tensor is trained unless an exporter made up its name. Whole
-// numbers are never trained, and running statistics follow the batches.
+// Decides which stored tensors in an ONNX file are trained: the tensors that torch.export marked as parameters. Files
+// without marks do not say; then every tensor is trained unless an exporter made up its name. Whole numbers are never
+// trained, and running statistics follow the batches.
 class TrainedTensors {
  public:
   static constexpr const char *kBuffer = "a buffer", *kConstant = "a constant";  // reasons
@@ -25,8 +25,8 @@ class TrainedTensors {
 
   struct Decision {
     Training training;
-    std::string reason;     // why it is not always trained; empty if it was computed from numbers of the code
-    std::string parameter;  // its name in PyTorch's state_dict; empty if it is not there
+    std::string reason;     // why it is not always trained; empty if it was computed from numbers in the code
+    std::string parameter;  // the tensor's name in PyTorch's state_dict; empty if it is not there
   };
   // REQUIRES: the file stores the tensor.
   const Decision& of(const onnx::TensorProto& tensor) const { return decisions_.at(&tensor); }
@@ -34,10 +34,10 @@ class TrainedTensors {
   // Whether the file has marks: then a parameter that cannot be trained is an error.
   bool marked() const { return marked_; }
 
-  // Marked parameters of which the file has no values.
+  // Returns the marked parameters that the file has no values for.
   const std::vector<std::string>& missing() const { return missing_; }
 
-  // Whether the values of Constant nodes are trained in layers: if the file stores no parameters elsewhere.
+  // Whether Constant nodes' values are trained in layers: if the file stores no parameters elsewhere.
   bool constants_in_layers() const { return constants_in_layers_; }
 
  private:

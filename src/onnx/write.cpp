@@ -23,7 +23,7 @@ constexpr const char *kImages = "images", *kTokens = "tokens";
 constexpr const char *kLogits = "logits", *kProbabilities = "probabilities", *kValues = "values";
 constexpr const char* kBatch = "batch";
 
-// Limit of protobuf's messages, minus 1 MiB for the description of the graph.
+// protobuf's limit for messages, minus 1 MiB for the graph's description.
 constexpr std::size_t kMostParameterBytes = (std::size_t{1} << 31) - (std::size_t{1} << 20);
 
 std::size_t parameter_bytes(const Graph& graph) {
@@ -74,7 +74,7 @@ void set_pads(onnx::NodeProto& node, const Border& padding) {
   }
 }
 
-// Describes an input or output; its first dimension is the batch.
+// Describes an input or output; the first dimension is the batch.
 void describe(onnx::ValueInfoProto& value, const std::string& name, onnx::TensorProto::DataType type,
               const Shape& shape) {
   value.set_name(name);
@@ -85,7 +85,7 @@ void describe(onnx::ValueInfoProto& value, const std::string& name, onnx::Tensor
     tensor.mutable_shape()->add_dim()->set_dim_value(static_cast<std::int64_t>(shape[i]));
 }
 
-// Row y has the weights of the pixels whose mean is output y; transposed for columns.
+// Row y has the weights for the pixels that output y averages; transposed for columns.
 std::vector<float> mean_matrix(const AverageAxis& axis, std::size_t pixels, bool transposed) {
   const std::size_t outputs = axis.windows.size();
   std::vector<float> matrix(outputs * pixels);
@@ -95,7 +95,7 @@ std::vector<float> mean_matrix(const AverageAxis& axis, std::size_t pixels, bool
   return matrix;
 }
 
-// Names of an ONNX graph's values. Inputs and outputs have theirs, then parameters have those of the graph, then
+// Names an ONNX graph's values. Inputs and outputs keep their names, then parameters have the graph's names, then
 // layers; others are numbered.
 class ValueNames {
  public:
@@ -127,8 +127,8 @@ const char* input_name(const Graph& graph) {
   return graph.reads_tokens() ? kTokens : kImages;
 }
 
-// Appends a graph's nodes to an ONNX graph. operator() translates the operation of the current node and returns the
-// name of its output.
+// Appends a graph's nodes to an ONNX graph. operator() translates the current node's operation and returns the output's
+// name.
 class Translation {
  public:
   Translation(const Graph& graph, const ParameterValues& values, onnx::GraphProto& to)
@@ -191,7 +191,7 @@ class Translation {
     return name();
   }
 
-  // ONNX supports only the mean of all pixels. Other means are products with a matrix on each side.
+  // ONNX supports only the mean over all pixels. Other means are products with a matrix on each side.
   std::string operator()(const AdaptiveAveragePool& o) {
     const Shape& in = shapes_[0];
     if (o.size == Extent{in[2], in[3]}) return input(0);
@@ -269,7 +269,7 @@ class Translation {
 
   std::string operator()(const MatrixProduct&) { return simple("MatMul"); }
 
-  // Queries, keys and values as {batch, heads, length, width / heads}, and products of these matrices.
+  // Queries, keys and values as {batch, heads, length, width / heads}, and these matrices' products.
   std::string operator()(const Attention& o) {
     const auto length = static_cast<std::int64_t>(shapes_[0][1]), width = static_cast<std::int64_t>(shapes_[0][2] / 3);
     const auto heads = static_cast<std::int64_t>(o.heads), each = width / heads;
@@ -316,7 +316,7 @@ class Translation {
     return name();
   }
 
-  // A normalization of each group as if it were a channel, then each channel's scale and shift.
+  // Normalizes each group like a channel, then scales and shifts each channel.
   std::string operator()(const GroupNorm& o) {
     if (o.groups == shapes_[0][1]) {
       set(add("InstanceNormalization", with_parameters(input(0)), name()), "epsilon", o.epsilon);
@@ -565,7 +565,7 @@ class Translation {
 
   std::string name() const { return value_names_.layer(node_->name); }
 
-  // The name of a value within the layer, which is the same for the same suffix.
+  // Returns a value's name within the layer, the same for the same suffix.
   std::string name(const std::string& suffix) {
     const auto [part, added] = parts_.try_emplace(suffix);
     if (added) part->second = value_names_.unique(node_->name + suffix);
@@ -617,7 +617,7 @@ class Translation {
     return add("Reshape", {value, extents}, output).output(0);
   }
 
-  // A shape for reshaping, with its first dimension copied: the batch.
+  // Returns a shape for reshaping, with the first dimension copied: the batch.
   static std::vector<std::int64_t> with_batch(const Shape& shape) {
     std::vector<std::int64_t> extents(shape.begin(), shape.end());
     extents[0] = 0;
@@ -633,7 +633,7 @@ class Translation {
     return tensor;
   }
 
-  // Stores the node's parameter of the declared shape as one of another. A shared one is stored by the first node.
+  // Stores the node's parameter, declared in a shape, in another shape. The first node that shares it stores it.
   std::string initializer(const std::string& parameter, const Shape& declared, const Shape& shape) {
     const auto is_among = [&](const std::vector<std::string>& names) {
       return std::ranges::find(names, parameter) != names.end();
@@ -700,7 +700,7 @@ class Translation {
     return inputs;
   }
 
-  // A parameter that has one value for each channel, in a shape that is repeated over all pixels.
+  // Returns a parameter with a value for each channel, in a shape that is repeated over all pixels.
   std::string per_channel(std::size_t parameter) {
     Shape shape(shapes_[0].size() - 1, 1);
     if (computed_weights()) {
@@ -718,10 +718,10 @@ class Translation {
   onnx::GraphProto& to_;
   ValueNames value_names_;
   std::map<std::string, Shape> stored_;       // parameters
-  std::vector<std::string> names_;            // of the graph's values
-  const Node* node_ = nullptr;                // the current one
+  std::vector<std::string> names_;            // the graph's values'
+  const Node* node_ = nullptr;                // the current node
   std::map<std::string, std::string> parts_;  // names within it, by suffix
-  std::vector<Shape> shapes_;                 // of its inputs, for a batch of one
+  std::vector<Shape> shapes_;                 // the node's input shapes, for a batch of one
 };
 
 }  // namespace
