@@ -82,7 +82,7 @@ void expect_same_model(const LoadedCheckpoint& first, const LoadedCheckpoint& ot
     }
 }
 
-// Returns the mean of `values_of` over the checkpoints, in double precision.
+// Averages `values_of` over the checkpoints, in double precision.
 template <class ValuesOf>
 std::vector<float> mean(const std::vector<const NamedTensor*>& tensors, const ValuesOf& values_of) {
   std::vector<double> sums(values_of(*tensors.front()).size());

@@ -27,7 +27,7 @@ void line(std::string_view what, const std::string& text) {
   fmt::print("  {:<14}{}\n", what, text);
 }
 
-// The treatment of subnormal numbers in training.
+// Prints how training treats subnormal numbers.
 void print_subnormals() {
   std::string text = "flushed to zero in all threads";
   try {
@@ -51,7 +51,7 @@ void print_gpus() {
   print_jpeg_decoder();
 }
 
-// Prints the usable all-reduces, and why others are unavailable. Creating one is collective.
+// Prints the usable all-reduces, and why others are unavailable. Making an all-reduce is collective.
 void try_all_reduces(const World& world, Device& device) {
   if (world.size() == 1) {
     line("all-reduce", "not needed with one rank; try mpirun -np 2 annulus doctor");

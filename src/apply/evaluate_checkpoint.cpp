@@ -90,7 +90,7 @@ void add_confusions(const ConfusionMatrix& confusion, nlohmann::json& json) {
   }
 }
 
-// The matrix of many classes would not fit into memory.
+// A matrix for many classes would not fit into memory.
 void expect_classes(const EvaluateOptions& options, const DatasetInfo& info) {
   constexpr std::size_t kMostClasses = 10000;
   if (options.per_class && info.labels == LabelKind::values)

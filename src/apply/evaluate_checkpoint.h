@@ -19,27 +19,27 @@ struct EvaluateOptions {
   DeviceOptions device;
   DataOptions data;
   std::filesystem::path checkpoint;  // a file, or a run's folder
-  bool follow = false;               // all checkpoints of the run in the folder, until it ends (follow_run.h)
-  double interval = 10;              // with `follow`: least seconds from the begin of an evaluation to the next one's
+  bool follow = false;               // all checkpoints in the run's folder, until the run ends (follow_run.h)
+  double interval = 10;              // with `follow`: least seconds between the begins of two evaluations
   double grace = 600;                // with `follow`: seconds to wait for another job if the run's job ended too early
   std::string split = "test";
-  bool data_changed = false;     // accept data whose classes differ from the checkpoint's
+  bool data_changed = false;     // accept data with other classes than the checkpoint's
   std::string weights = "auto";  // ema, raw, or auto: ema if the checkpoint has it
   std::size_t batch = 64;
-  bool per_class = false;  // precision and recall of each class, and the confusions
+  bool per_class = false;  // precision and recall for each class, and the confusions
   std::filesystem::path json;
   bool overwrite = false;
 };
 
-// Evaluates checkpoints of a run, one after the other, on the same data.
+// Evaluates a run's checkpoints, one after the other, on the same data.
 class CheckpointEvaluator {
  public:
-  // Prepares for checkpoints with the network of this one. Collective. Throws Error, also if the ranks differ.
-  // `options` and `activity` must outlive the evaluator.
+  // Prepares for checkpoints with this network. Collective. Throws Error, also if the ranks differ. `options` and
+  // `activity` must outlive the evaluator.
   CheckpointEvaluator(const World& world, const EvaluateOptions& options, const CheckpointFile& file,
                       Activity& activity);
 
-  // Collective; the root prints the result and returns it as JSON, the others return null.
+  // Collective; the root prints the result and returns it as JSON, other ranks return null.
   nlohmann::json evaluate(const CheckpointFile& file);
 
  private:

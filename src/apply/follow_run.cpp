@@ -44,10 +44,10 @@ nlohmann::json relevant(const EvaluateOptions& options) {
           {"--per-class", fmt::to_string(options.per_class)}};
 }
 
-// The file of results, a line for each checkpoint.
+// The results file, a line for each checkpoint.
 class Lines {
  public:
-  // Continues the file, whose last line may be torn, or starts it anew with `options.overwrite`. Throws Error if other
+  // Continues the file, dropping a torn last line, or starts it anew with `options.overwrite`. Throws Error if other
   // options wrote it.
   explicit Lines(const EvaluateOptions& options) : options_(relevant(options)), file_(options.json) {
     std::ifstream stream(options.json);
@@ -89,7 +89,7 @@ class Run {
  public:
   enum class State : std::uint8_t { going_on, ended, abandoned };
 
-  // `began`: when the run whose checkpoints were evaluated before began; empty if none were.
+  // `began`: when the run began for which checkpoints were evaluated before; empty if none were.
   Run(const fs::path& folder, double grace, std::string began)
       : folder_(folder), checkpoints_(folder, 1), grace_(grace), began_(std::move(began)) {}
 
@@ -113,7 +113,7 @@ class Run {
 
   const std::string& began() const { return began_; }
 
-  // Returns the oldest checkpoint of the last look() that is not among `done`, if any.
+  // Returns the oldest checkpoint from the last look() that is not among `done`, if any.
   std::optional<CheckpointFolder::Numbered> next(const std::set<std::uint64_t>& done) const {
     const auto found =
         std::find_if(found_.rbegin(), found_.rend(), [&](const auto& one) { return !done.contains(one.step); });
@@ -169,8 +169,8 @@ Decision decide(const EvaluateOptions& options, Run& run, const std::set<std::ui
   return {goes_on ? Order::wait : Order::end};
 }
 
-// Opens a checkpoint on all ranks; nothing if any of them cannot. The root then prints the reason, unless the run has
-// removed the file.
+// Opens a checkpoint on all ranks; returns nothing if any rank cannot. The root then prints the reason, unless the run
+// has removed the file.
 std::optional<CheckpointFile> open_together(const World& world, const fs::path& file) {
   std::optional<CheckpointFile> found;
   std::string reason;

@@ -23,7 +23,7 @@
 namespace annulus {
 namespace {
 
-// A text of which the network has read all tokens.
+// A text that the network has read up to the last token.
 class TextReader {
  public:
   TextReader(const TrainedNetwork& trained, Device& device)
@@ -32,8 +32,8 @@ class TextReader {
     restore_parameters(trained.file, model_, trained.averaged);
   }
 
-  // Returns the logits of the next token. If the text is longer than the network's positions, its first half is
-  // forgotten: the network reads the rest again.
+  // Returns the next token's logits. If the text is longer than the network's positions, the first half is forgotten:
+  // the network reads the rest again.
   std::vector<float> read(std::int32_t token) {
     if (text_.size() == positions_) {
       const std::vector<std::int32_t> rest(text_.end() - static_cast<std::ptrdiff_t>(positions_ / 2), text_.end());
@@ -60,7 +60,7 @@ class TextReader {
   std::vector<std::int32_t> text_;
 };
 
-// Returns a token drawn from the softmax of the logits / temperature, among the `top_k` likeliest.
+// Returns a token drawn from softmax(logits / temperature), among the `top_k` likeliest.
 std::int32_t draw(const std::vector<float>& logits, const GenerateOptions& options, std::uint64_t number) {
   std::vector<std::int32_t> tokens(logits.size());
   std::iota(tokens.begin(), tokens.end(), 0);
@@ -80,7 +80,7 @@ std::int32_t draw(const std::vector<float>& logits, const GenerateOptions& optio
   return tokens[std::min(static_cast<std::size_t>(chosen), count - 1)];
 }
 
-// Returns the number of bytes before a character at the end that has only begun.
+// Returns how many bytes come before a character at the end that has only begun.
 std::size_t complete(const std::string& text) {
   for (std::size_t back = 1; back <= std::min<std::size_t>(3, text.size()); ++back)
     if (first_character(std::string_view(text).substr(text.size() - back)).is_incomplete) return text.size() - back;
@@ -121,7 +121,7 @@ void generate(const World& world, const GenerateOptions& options) {
   const auto device = open_device(world, options.device);
   TextReader reader(trained, *device);
 
-  // Texts begin after the end of another one.
+  // Texts begin after another text's end.
   std::vector<std::int32_t> prompt{tokenizer.end_of_text()};
   const std::vector<std::int32_t> given = tokenizer.encode(options.prompt);
   prompt.insert(prompt.end(), given.begin(), given.end());

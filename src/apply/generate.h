@@ -20,7 +20,7 @@ struct GenerateOptions {
   std::uint64_t seed = 0;
 };
 
-// Runs `annulus generate`: prints the prompt and a continuation, token by token, up to the end of a text. Throws Error.
+// Runs `annulus generate`: prints the prompt and a continuation, token by token, up to a text's end. Throws Error.
 void generate(const World& world, const GenerateOptions& options);
 
 }  // namespace annulus

@@ -7,7 +7,7 @@ namespace annulus {
 // JPEG and PNG files as samples without labels. A missing file is a bad sample.
 class ImageFiles : public Samples {
  public:
-  // `channels`: of the decoded images.
+  // `channels`: the decoded images'.
   ImageFiles(std::vector<std::string> files, std::size_t channels);
 
   std::int32_t label(std::size_t) const override { return 0; }

@@ -35,7 +35,7 @@ std::string input_text(const Task& task) {
   return task.labels == LabelKind::tokens ? fmt::format("{} tokens", task.tokens.length) : image_text(task.image);
 }
 
-// The number of outputs of a network: of classes, or the vocabulary.
+// Returns how many outputs a network has: classes, or the vocabulary.
 std::size_t classes(const Task& task) {
   return task.labels == LabelKind::tokens ? task.tokens.vocabulary : task.classes;
 }
@@ -69,12 +69,12 @@ nlohmann::json to_json(const std::string& model, const Task& task, const Cost& c
   return row;
 }
 
-// Memory of training with one image on a CPU, without parameters.
+// Returns the memory for training with a single image on a CPU, without parameters.
 std::size_t training_bytes(const Graph& graph) {
   return activation_arena_bytes(*make_device("cpu"), graph, Mode::training, 1);
 }
 
-// The layers whose outputs a node reads.
+// Returns the layers that a node reads from.
 std::vector<std::string> input_names(const Graph& graph, const Node& node) {
   std::vector<std::string> names;
   for (const Value value : node.inputs)
@@ -82,7 +82,7 @@ std::vector<std::string> input_names(const Graph& graph, const Node& node) {
   return names;
 }
 
-// If a model does not accept such images, its row has the error.
+// If a model does not accept such images, the row shows the error.
 nlohmann::json print_zoo(const ModelsOptions& options) {
   fmt::print("{:<13} {:>11} {:>7} {} {:>11} {:>11}\n", "model", "input", "classes", kCostHeader, "memory", "gradients");
   nlohmann::json rows;

@@ -71,7 +71,7 @@ void add_images(const std::string& name, std::vector<std::string>& images) {
   for (const FoundFile& image : found) images.push_back(image.path);  // problems are reported on reading
 }
 
-// In the order of the names; consecutive images form one source.
+// Opens sources in the names' order; consecutive images form a single source.
 std::vector<Source> open_sources(const TrainedNetwork& network, const PredictOptions& options) {
   std::vector<Source> sources;
   std::vector<std::string> images;
@@ -98,14 +98,14 @@ std::vector<const Samples*> samples_of(const std::vector<Source>& sources) {
   return all;
 }
 
-// The number of images of each.
+// Returns each source's image count.
 std::vector<std::size_t> sizes_of(const std::vector<Source>& sources) {
   std::vector<std::size_t> sizes;
   for (const Source& source : sources) sizes.push_back(source.samples->info().size);
   return sizes;
 }
 
-// Returns the `count` largest, in descending order; of equals the first, as in the computation of accuracy.
+// Returns the `count` largest, in descending order; among equals the first, like accuracy.
 std::vector<std::size_t> largest(std::span<const float> values, std::size_t count) {
   std::vector<std::size_t> order(values.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
@@ -117,7 +117,7 @@ std::vector<std::size_t> largest(std::span<const float> values, std::size_t coun
   return order;
 }
 
-// The probability of each class: they add up to 1, or are independent if the network was trained with binary
+// Returns each class's probability: they add up to 1, or are independent if the network was trained with binary
 // cross-entropy.
 std::vector<double> probabilities(std::span<const float> logits, const CheckpointHeader& checkpoint) {
   std::vector<double> found(logits.begin(), logits.end());
@@ -146,7 +146,7 @@ nlohmann::json named_values(std::span<const float> values, const std::vector<std
   return all;
 }
 
-// The classes whose number is above a threshold.
+// Returns the classes with a number above a threshold.
 nlohmann::json classes_above(float threshold, std::span<const float> numbers, const std::vector<std::string>& classes) {
   nlohmann::json names = nlohmann::json::array();
   for (std::size_t c = 0; c < numbers.size(); ++c)
@@ -154,7 +154,7 @@ nlohmann::json classes_above(float threshold, std::span<const float> numbers, co
   return names;
 }
 
-// An image's label, as named in its data file.
+// Returns an image's label, as named in its data file.
 nlohmann::json label_of(const DatasetInfo& info, const Labels& label) {
   switch (info.labels) {
     case LabelKind::one_class:
@@ -168,7 +168,7 @@ nlohmann::json label_of(const DatasetInfo& info, const Labels& label) {
   return named_values(label.targets, info.classes);
 }
 
-// The prediction of an image.
+// Returns an image's prediction.
 nlohmann::json prediction(std::span<const float> logits, const CheckpointHeader& checkpoint, std::size_t top) {
   const DatasetInfo& data = checkpoint.data;
   if (data.labels == LabelKind::values) return {{"values", named_values(logits, data.classes)}};
@@ -180,7 +180,7 @@ nlohmann::json prediction(std::span<const float> logits, const CheckpointHeader&
 // A rank's results for a batch's images, by sample.
 using Findings = std::map<std::size_t, nlohmann::json>;
 
-// As lines of JSON. File names may not be UTF-8.
+// Returns lines of JSON. File names may not be UTF-8.
 std::string lines_of(const Findings& findings) {
   std::string lines;
   for (const auto& [sample, finding] : findings)
@@ -293,7 +293,7 @@ class Report {
   const std::size_t images_;  // to be predicted
   const double begun_;
   Meter meter_;
-  std::int64_t labelled_ = 0;  // images whose label is known, and the sum of what step_measure() measures for them
+  std::int64_t labelled_ = 0;  // images with a known label, and what step_measure() measures for them, summed
   double measured_ = 0;
   std::optional<AtomicFile> file_;
   std::uint64_t written_ = 0;
@@ -303,7 +303,7 @@ class Report {
 
 class Predictor {
  public:
-  // `batch`: number of images per forward pass.
+  // `batch`: images per forward pass.
   Predictor(Device& device, const TrainedNetwork& network, std::size_t batch, std::size_t top, Activity& activity)
       : network_(network),
         model_(device, network.graph, Mode::inference, batch, {}, [&activity] { activity.tick(); }),
@@ -312,7 +312,7 @@ class Predictor {
     restore_parameters(network.file, model_, network.averaged);
   }
 
-  // For one rank's share of a batch.
+  // Predicts a single rank's share of a batch.
   Findings findings(const Source& source, const Batch& batch, const Range& share) {
     const Samples& samples = *source.samples;
     Findings found;
@@ -343,7 +343,7 @@ class Predictor {
     return found;
   }
 
-  // Labels of several numbers are only comparable if the numbers are of the same things.
+  // Labels with several numbers are only comparable if the numbers mean the same.
   bool knows_label(const DatasetInfo& data) const {
     return data.labels == LabelKind::one_class ? !data.classes.empty()
                                                : data.classes == network_.checkpoint().data.classes;
@@ -365,7 +365,7 @@ void predict(const World& world, const Source& source, std::size_t global_batch,
     const Batch& batch = loader.next();
     last = batch.step.last_of_epoch;
     const Range share = batch.step.share(world.rank(), world.size());
-    // Shares are in the order of the ranks.
+    // Shares are in the ranks' order.
     activity.enter(Activity::Phase::forward);
     const std::string own = lines_of(predictor.findings(source, batch, share));
     activity.enter(Activity::Phase::meeting);
@@ -413,7 +413,7 @@ int predict(const World& world, const PredictOptions& options, Activity& activit
   const std::vector<Source> sources = open_sources(network, options);
   activity.enter(Activity::Phase::comparing);
   check_consistent(world, options, network.checkpoint(), samples_of(sources));
-  // A batch is not larger than the number of images.
+  // A batch has at most as many images as there are.
   const auto ranks = static_cast<std::size_t>(world.size());
   const std::vector<std::size_t> sizes = sizes_of(sources);
   const std::size_t batch = std::min(options.batch, (std::ranges::max(sizes) + ranks - 1) / ranks);

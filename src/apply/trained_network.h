@@ -9,11 +9,11 @@
 
 namespace annulus {
 
-// A checkpoint's network, for use without its training data.
+// A checkpoint's network, for use without the training data.
 struct TrainedNetwork {
   CheckpointFile file;
   std::vector<std::string> damaged;  // see StoredCheckpoint
-  bool averaged;                     // use the moving average of the weights, not the trained weights
+  bool averaged;                     // use the weights' moving average, not the trained weights
   InputPlan input;                   // how evaluation prepares images like the training images
   Graph graph;
 
@@ -21,21 +21,22 @@ struct TrainedNetwork {
 };
 
 // `checkpoint`: a file, or a run's folder. `weights` and `processors`: see takes_average() and evaluation_input().
-// Throws Error naming the file if it cannot be read or its values are not usable.
+// Throws Error naming the file if it cannot be read or has unusable values.
 TrainedNetwork read_trained_network(const std::filesystem::path& checkpoint, const std::string& weights,
                                     std::size_t processors);
 
-// How evaluation converts images of `data` to the network's input, with `processors` threads. Bad images are skipped.
+// Returns how evaluation converts images in `data` to the network's input, with `processors` threads. Bad images are
+// skipped.
 InputPlan evaluation_input(const CheckpointHeader& checkpoint, const DatasetInfo& data, std::size_t processors);
 
-// Checks data for use with a trained network. Throws Error if its channels differ from those of the training images, or
-// if its classes differ and `changed` is false. Returns a message if its normalization differs, which is then not
+// Checks data for use with a trained network. Throws Error if the images' channels differ from the training images', or
+// if the classes differ and `changed` is false. Returns a message if the normalization differs, which is then not
 // applied, else an empty string.
 std::string expect_fitting_data(const CheckpointFile& file, const DatasetInfo& data, const std::string& name,
                                 bool changed);
 
 // Whether to use the averaged weights. `weights`: "ema", "raw", or "auto", which uses them if the checkpoint has them.
-// Throws Error naming the file if "ema" is requested and it has none.
+// Throws Error naming the file if "ema" is requested and the checkpoint has none.
 bool takes_average(const CheckpointFile& file, const std::string& weights);
 
 }  // namespace annulus

@@ -28,7 +28,7 @@ struct Candidate {
   std::string name;
   std::unique_ptr<AllReduce> all_reduce;
   DeviceView memory;            // for the largest size, allocated by the all-reduce
-  std::vector<double> seconds;  // of every call of the current size
+  std::vector<double> seconds;  // for every call with the current size
 };
 
 struct Row {
@@ -88,8 +88,8 @@ double common_start(const World& world) {
   return begin;
 }
 
-// Every rank rewrites its array, as the backward pass does with gradients: an untouched array would still be in the
-// caches of the ranks that added it. (And repeated sums would overflow.)
+// Every rank rewrites its array, as backward does with gradients: an untouched array would still be in the caches of
+// the ranks that added it. (And repeated sums would overflow.)
 double time_one_call(const World& world, Device& device, AllReduce& all_reduce, DeviceView values) {
   device.zero(values);
   device.finish();
@@ -100,7 +100,7 @@ double time_one_call(const World& world, Device& device, AllReduce& all_reduce, 
   return seconds;
 }
 
-// All ranks have the same times, so all of them stop after the same round.
+// All ranks have the same times, so all stop after the same round.
 void time_rounds(const World& world, Device& device, std::vector<Candidate>& candidates, std::size_t bytes,
                  double seconds, Meter& meter) {
   const double enough = seconds * static_cast<double>(candidates.size());

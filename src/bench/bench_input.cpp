@@ -41,13 +41,13 @@ double processor_seconds() {
   return seconds(usage.ru_utime) + seconds(usage.ru_stime);
 }
 
-// Times and amounts of an interval: of one rank, or the sum over all.
+// Times and amounts in an interval: a rank's, or the sum over all.
 struct Spent {
   double wall = 0, processors = 0;
   ReadTimes read;
-  double waiting = 0;  // time of the threads, for batches to be consumed
+  double waiting = 0;  // the threads' waiting time, for batches to be consumed
 
-  // Bytes/s of a thread while it reads.
+  // Returns a thread's bytes/s while it reads.
   double read_speed() const { return static_cast<double>(read.bytes) / read.reading; }
 
   Spent& operator+=(const Spent& other) {
@@ -96,7 +96,7 @@ Spent sum(const World& world, const Spent& own) {
 }
 
 // Copies images in memory as a loader copies them from files: from random positions in more memory than caches hold, or
-// in as much as the data set has, to the consecutive places of its batches.
+// in as much as the data set has, to consecutive places in batches.
 class Copying {
  public:
   Copying(const DatasetInfo& data, std::size_t places)
@@ -125,7 +125,7 @@ class Copying {
 };
 
 // Waits until the threads have prefetched all they may; otherwise they would read on while something else is measured.
-// A thread counts its samples of a batch after it has read them.
+// A thread counts its samples in a batch after it has read them.
 void await_readers(const Loader& loader, double batch_seconds) {
   const std::chrono::duration<double> quiet(std::max(kQuietSeconds, 2 * batch_seconds));
   std::uint64_t before;
@@ -135,7 +135,7 @@ void await_readers(const Loader& loader, double batch_seconds) {
   } while (loader.times().samples != before);
 }
 
-// Returns the mean of the medians of the ranks that have values; 0 if none has.
+// Averages the medians of all ranks that have values; 0 if none has.
 double mean_of_ranks(const World& world, const std::vector<double>& shares) {
   std::array<double, 2> all{shares.empty() ? 0 : median(shares), shares.empty() ? 0.0 : 1.0};
   world.sum(all);
@@ -216,7 +216,7 @@ void bench_input(const World& world, const BenchInputOptions& options) {
   std::optional<Copying> copying;
   if (!dataset.info().encoded() && !dataset.info().is_text())
     copying.emplace(dataset.info(), (plan.prefetch + 1) * options.batch);
-  std::vector<double> shares;  // of the speed of copying, for each turn
+  std::vector<double> shares;  // relative to the speed of copying, for each turn
   const auto turns = static_cast<int>(std::clamp(options.seconds / kTurnSeconds, 1.0, kMostTurns));
   Meter meter(world.root(), Meter::Style::bar);
   meter.begin();

@@ -29,7 +29,7 @@ constexpr std::size_t kMostSteps = 10;  // per turn
 // A rank's computation in a step.
 struct Work {
   std::size_t rounds;  // on each thread, the same on all ranks
-  double flops;        // of all its threads
+  double flops;        // all threads'
 };
 
 // Returns work that takes `seconds` on the fastest rank without disturbance.
@@ -75,8 +75,8 @@ class Candidate {
     world_.maximum({&longest_, 1});
   }
 
-  const std::vector<double>& medians() const { return medians_; }  // seconds, of each rank
-  // Of all ranks together. Uses their medians, so that disturbed turns do not count.
+  const std::vector<double>& medians() const { return medians_; }  // seconds, for each rank
+  // All ranks together. Uses their medians, so that disturbed turns do not count.
   double flops_per_second() const {
     return std::transform_reduce(flops_.begin(), flops_.end(), medians_.begin(), 0.0, std::plus(), std::divides());
   }
@@ -101,8 +101,8 @@ class Candidate {
   const World& world_;
   const Work work_;
   const Pace pace_;
-  std::vector<double> seconds_;          // of every step
-  std::vector<double> medians_, flops_;  // of each rank's steps
+  std::vector<double> seconds_;          // for every step
+  std::vector<double> medians_, flops_;  // over each rank's steps
   double shortest_ = 0, longest_ = 0;
 };
 

@@ -54,7 +54,7 @@ constexpr std::size_t kMostSteps = 10;
 
 constexpr double kProfileSeconds = 1;
 
-// The training samples of data files.
+// Training samples in data files.
 struct Data {
   explicit Data(const BenchStepOptions& options)
       : samples(
@@ -85,7 +85,7 @@ Graph graph_of(const BenchStepOptions& options, const TrainedNetwork* trained, c
   return options.recompute == "blocks" ? recompute_blocks(graph) : graph;
 }
 
-// Of windows of tokens; 0 if the network reads images.
+// Returns the tokens in a window; 0 if the network reads images.
 std::size_t length_of(const Graph& graph) {
   return graph.reads_tokens() ? graph.tokens().length : 0;
 }
@@ -119,12 +119,12 @@ void take_default_task(BenchStepOptions& options) {
   if (options.classes == 0) options.classes = task.classes;
 }
 
-// Of a step over all ranks.
+// Returns a step's samples over all ranks.
 std::size_t global_batch_of(const BenchStepOptions& options, const World& world) {
   return options.batch * static_cast<std::size_t>(world.size());
 }
 
-// The largest number of samples in a pass.
+// Returns the most samples in a pass.
 std::size_t pass_of(const BenchStepOptions& options, const World& world) {
   return options.shards > 0 ? split(global_batch_of(options, world), options.shards, 0).size() : options.batch;
 }
@@ -135,7 +135,7 @@ std::unique_ptr<AllReduce> open_all_reduce(const std::string& algorithm, const W
   return make_all_reduce(algorithm, world, device, parse_wire_type(options.wire));
 }
 
-// An all-reduce, a model whose gradients lie in memory that the all-reduce allocated, and the measured steps.
+// An all-reduce, a model with gradients in memory that the all-reduce allocated, and the measured steps.
 struct Candidate {
   Candidate(const std::string& algorithm_, const std::string& strategy_, const World& world,
             const BenchStepOptions& options, Device& device, const Graph& graph, double clock_offset,
@@ -172,7 +172,7 @@ struct Candidate {
   }
 
   std::string algorithm, strategy;
-  std::string name;  // of both
+  std::string name;  // both of these
   std::unique_ptr<AllReduce> all_reduce;
   Model model;
   Optimizer optimizer;
@@ -181,9 +181,9 @@ struct Candidate {
   std::unique_ptr<Step> step;
   std::string buckets;                  // their size
   std::uint64_t after_first_steps = 0;  // checksum
-  std::vector<double> seconds;          // of every step
-  std::vector<double> compute;          // seconds of it that were computing, the mean of the ranks
-  Accounts accounts;                    // of all steps
+  std::vector<double> seconds;          // for every step
+  std::vector<double> compute;          // each step's seconds of computing, the ranks' mean
+  Accounts accounts;                    // for all steps
 };
 using Candidates = std::deque<Candidate>;  // a deque because they cannot be moved
 
@@ -216,7 +216,7 @@ void add_random_tokens(Batch& batch, const Range& windows, const TokenShape& sha
   batch.labels.resize(windows.size());
 }
 
-// This rank's share of a global batch, which only depends on its size.
+// Returns this rank's share of a global batch; it depends on the batch's size only.
 Batch random_batch(const BenchStepOptions& options, const World& world, const Graph& graph) {
   Batch batch;
   batch.step = {0, {0, global_batch_of(options, world)}, false};
@@ -238,7 +238,7 @@ Batch random_batch(const BenchStepOptions& options, const World& world, const Gr
   return batch;
 }
 
-// Returns the first batch of an epoch.
+// Returns an epoch's first batch.
 Batch read_batch(const BenchStepOptions& options, const World& world, const Data& data) {
   const std::size_t global_batch = global_batch_of(options, world);
   if (const std::size_t size = data.samples->info().size; size < global_batch)
@@ -258,7 +258,7 @@ void make_step(Candidate& candidate, const Batch& batch) {
   candidate.step->run(batch, {}, candidate.model.device().mark());
 }
 
-// Seconds of the last of these steps, on the slowest rank.
+// Returns the last step's seconds, on the slowest rank.
 double make_steps(const World& world, Candidate& candidate, const Batch& batch, std::size_t count) {
   for (std::size_t i = 0; i < count; ++i) make_step(candidate, batch);
   candidate.step->finish();
@@ -267,7 +267,7 @@ double make_steps(const World& world, Candidate& candidate, const Batch& batch, 
   return seconds;
 }
 
-// Prints a line before minutes of silence. `seconds`: requested time of measuring.
+// Prints a line before minutes of silence. `seconds`: requested measuring time.
 void announce_slow_steps(Meter& meter, const Candidate& candidate, double first, double seconds) {
   constexpr double kSlow = 1;
   if (first < kSlow) return;
@@ -341,10 +341,10 @@ StepProfile profile(const World& world, Candidate& candidate, const BenchStepOpt
           .input_seconds = of_a_step(StepTimes::input),
           .optimizer_seconds = of_a_step(StepTimes::optimizer),
           .layers = profile_layers(candidate.model, batch, kProfileSeconds),
-          .embedding = profile_embedding(candidate.model, batch, *none)};  // after the layers' passes of this batch
+          .embedding = profile_embedding(candidate.model, batch, *none)};  // after the layers' passes for this batch
 }
 
-// The work of a step on all ranks.
+// A step's work on all ranks.
 struct StepWork {
   std::size_t samples;
   SampleUnit unit;

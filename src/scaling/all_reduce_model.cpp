@@ -17,7 +17,7 @@ double bytes_on(WireType wire, std::size_t bytes) {
   return static_cast<double>(bytes) / (wire == WireType::fp32 ? 1 : 2);
 }
 
-// A rank of the ring: its clock and its messages in flight.
+// A rank in the ring: its clock and messages in flight.
 struct RingRank {
   double now = 0;
   double sent = 0;             // when all posted messages have left
@@ -43,7 +43,7 @@ AllReduceModel doubling(const Cluster& cluster, std::size_t ranks) {
           fmt::format("recursive doubling over messages of {}", to_string(cluster.wire))};
 }
 
-// The faster one for each size; a run measures the crossover at its start.
+// Takes the faster algorithm for each size; a run measures the crossover at its start.
 AllReduceModel over_messages(const Cluster& cluster, std::size_t ranks) {
   const AllReduceModel small = doubling(cluster, ranks), large = message_ring(cluster, ranks);
   const std::size_t crossover = find_crossover(small.seconds, large.seconds);
@@ -55,9 +55,9 @@ AllReduceModel nothing() {
   return {[](std::size_t) { return 0.0; }, "none, because there is only one rank"};
 }
 
-// A rank reads its chunk of every other rank's array on the node, and writes the sum back to these arrays
+// A rank reads its chunk from every other rank's array on the node, and writes the sum back to these arrays
 // (shared_memory_all_reduce.h). If there are several nodes, `across_nodes` all-reduces the chunk in between. Small
-// arrays are read and sent whole; on one node a run measures the crossover at its start.
+// arrays are read and sent whole; on a single node a run measures the crossover at its start.
 AllReduceModel shm(const Cluster& cluster, std::size_t ranks, const std::optional<AllReduceModel>& across_nodes,
                    std::string name) {
   const auto of_others = [ranks, node = cluster.node](std::size_t bytes) {
@@ -75,7 +75,7 @@ AllReduceModel shm(const Cluster& cluster, std::size_t ranks, const std::optiona
   return {[=](std::size_t bytes) { return bytes <= small ? whole(bytes) : in_chunks(bytes); }, std::move(name)};
 }
 
-// Each rank of a node forms a ring with its counterparts on the other nodes; these rings share the node's link.
+// Each rank on a node forms a ring with its counterparts on other nodes; these rings share the node's link.
 AllReduceModel hierarchical(const Cluster& cluster, std::size_t ranks) {
   Cluster nodes = cluster;
   nodes.ranks_per_node = 1;
@@ -85,7 +85,7 @@ AllReduceModel hierarchical(const Cluster& cluster, std::size_t ranks) {
              "hierarchical: in shared memory on each node, between nodes " + across_nodes.name);
 }
 
-// On one node the model uses shm; a run uses the ring if it measures that to be faster.
+// On a single node the model uses shm; a run uses the ring if it measures that to be faster.
 AllReduceModel best(const Cluster& cluster, std::size_t ranks) {
   if (cluster.ranks_per_node == 1) return over_messages(cluster, ranks);
   if (ranks <= cluster.ranks_per_node) return shm(cluster, ranks, std::nullopt, "shm");
@@ -102,7 +102,7 @@ AllReduceModel choose(const std::string& algorithm, const Cluster& cluster, std:
 
 }  // namespace
 
-// Follows Ring::all_reduce() for all ranks whose links differ.
+// Follows Ring::all_reduce() for all ranks with different links.
 double ring_seconds(std::span<const LinkModel> links, std::size_t ranks, std::size_t bytes, const RingOptions& options,
                     WireType wire, double add_bytes_per_second) {
   const RingPartition cut(bytes / sizeof(float), ranks, options);

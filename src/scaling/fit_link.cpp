@@ -11,13 +11,13 @@
 namespace annulus {
 namespace {
 
-// The coefficients of latency and of seconds per byte on an all-reduce's longest path.
+// How many latencies, and seconds per byte, an all-reduce's longest path takes.
 struct Path {
   double latencies, bytes;
 };
 
-// The time of an all-reduce is that of the longest of many paths, each with a number of latencies and of bytes. So the
-// time is locally linear in the link, and two links determine the path.
+// An all-reduce takes as long as the longest of many paths, each with some latencies and bytes. So the time is locally
+// linear in the link, and two links determine the path.
 class Paths {
  public:
   Paths(std::span<const RingTime> times, std::size_t ranks, const RingOptions& options, WireType wire)
@@ -34,7 +34,7 @@ class Paths {
     return {latencies, (before - latencies * link.latency_seconds) * link.bytes_per_second};
   }
 
-  // Returns the link that fits best if the longest paths are those on `link`.
+  // Returns the link that fits best if the longest paths are as on `link`.
   LinkModel improve(const LinkModel& link) const {
     double aa = 0, ab = 0, bb = 0, a = 0, b = 0;
     for (const RingTime& time : times_) {

@@ -8,7 +8,7 @@
 
 namespace annulus {
 
-// A measured time of the ring.
+// A measured time for the ring.
 struct RingTime {
   std::size_t bytes;
   double seconds;
@@ -16,22 +16,22 @@ struct RingTime {
 
 struct LinkFit {
   LinkModel link;
-  double residual;  // root of the mean square of the relative errors
+  double residual;  // root mean square of the relative errors
 };
 
-// Returns the latency and the bandwidth with which ring_seconds() fits the measurements best: least squares of the
-// relative errors, so that small arrays have the same weight as large ones. Neither is negative. Throws Error if the
+// Returns the latency and the bandwidth with which ring_seconds() fits the measurements best: least squares over the
+// relative errors, so that small arrays have the same weight as large arrays. Neither is negative. Throws Error if the
 // bandwidth cannot be determined from the times.
 LinkFit fit_link(std::span<const RingTime> times, std::size_t ranks, const RingOptions& options, WireType wire);
 
 struct MeasuredLink {
   LinkFit fit;
-  std::size_t ranks;   // number of ranks of the measurement
+  std::size_t ranks;   // ranks in the measurement
   std::string source;  // for the user: "fitted to message-ring of 2 ranks, 5 sizes, in all_reduce.json"
 };
 
-// Fits a link to the ring's rows in a file of `annulus bench all-reduce --json`: those of message-ring, or else of
-// ring. Throws Error if the file has rows of fewer than two sizes, or if two kinds of links were measured as one.
+// Fits a link to the ring's rows in a file from `annulus bench all-reduce --json`: message-ring's, or else ring's.
+// Throws Error if the file has rows for fewer than two sizes, or if two kinds of links were measured as one.
 MeasuredLink fit_link(const std::filesystem::path& file);
 
 }  // namespace annulus

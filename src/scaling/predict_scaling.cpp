@@ -15,12 +15,12 @@
 namespace annulus {
 namespace {
 
-// The link between nodes, and its source.
+// The link between nodes, and where it is known from.
 struct KnownLink {
   LinkModel link;
   std::string source;
   std::optional<double> residual;
-  std::size_t ranks = 0;  // number of ranks of the measurement
+  std::size_t ranks = 0;  // ranks in the measurement
 };
 
 KnownLink network_of(const PredictScalingOptions& options) {
@@ -29,8 +29,8 @@ KnownLink network_of(const PredictScalingOptions& options) {
   return {measured.fit.link, measured.source, measured.fit.residual, measured.ranks};
 }
 
-// The time of computing is proportional to the batch; that of the update does not depend on it, and that of adding the
-// rows of a shared embedding only through their number.
+// Computing time is proportional to the batch; the update's does not depend on it, and the time for adding a shared
+// embedding's rows only through the row count.
 StepProfile with_batch(StepProfile profile, std::size_t batch) {
   const double times = static_cast<double>(batch) / static_cast<double>(profile.batch);
   profile.batch = batch;
@@ -129,7 +129,7 @@ StepOfRanks step_of(const Prediction& p) {
   return {p.ranks, p.global_batch(), p.step.step};
 }
 
-// How much sooner than one rank others reach the same loss.
+// How much sooner more ranks reach the same loss than a single rank.
 class LossPrediction {
  public:
   LossPrediction(const std::filesystem::path& results, const Prediction& baseline,

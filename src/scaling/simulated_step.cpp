@@ -29,7 +29,7 @@ class VirtualAllReduce final : public AllReduce {
       : AllReduce({sum.name, sum.name}), lane_(lane), sum_(sum) {}
 
   double idle_from() const { return idle_from_; }
-  double seconds() const { return seconds_; }  // of all all-reduces so far
+  double seconds() const { return seconds_; }  // over all all-reduces so far
 
   DeviceView allocate(std::size_t, Memory) override { return {}; }
   Ticket enqueue(DeviceView values, const Request&) override {
@@ -47,7 +47,7 @@ class VirtualAllReduce final : public AllReduce {
   std::vector<double> ends_;
 };
 
-// The position of each layer's gradients in the arena, in floats, in the order of backward: from the last layer.
+// Each layer's position among the gradients in the arena, in floats, in the order of backward: from the last layer.
 struct Arena {
   explicit Arena(const StepProfile& profile) : layers(profile.layers.size()) {
     std::size_t end = 0;
@@ -60,7 +60,7 @@ struct Arena {
     bytes = end * sizeof(float);
   }
 
-  // Returns the position of a shared embedding's table: the gradient of its size that is final first.
+  // Returns the position of a shared embedding's table: the first final gradient in that size.
   Range table(const StepProfile& profile) const {
     if (!profile.embedding) return {};
     const std::size_t lines =
@@ -76,7 +76,7 @@ struct Arena {
   }
 
   std::vector<Range> layers;
-  std::vector<std::size_t> ends;  // of the parameters
+  std::vector<std::size_t> ends;  // the parameters'
   std::size_t bytes;
 };
 
@@ -91,7 +91,7 @@ StepProfile beside_others(StepProfile profile, double contention) {
   return profile;
 }
 
-// The time that the slowest of these ranks computes, relative to the mean rank.
+// Returns how long the slowest of these ranks computes, relative to the mean rank.
 double slowest_of(std::size_t ranks, double mean_delay) {
   double longer = 1;
   for (std::size_t rank = 2; rank <= ranks; ++rank) longer += mean_delay / static_cast<double>(rank);
@@ -140,7 +140,7 @@ class Simulation {
 
   void forward() {
     for (std::size_t layer = 0; layer < profile_.layers.size(); ++layer) {
-      // The deferred buckets that contain gradients of this layer or of earlier ones.
+      // Finishes the deferred buckets that contain gradients of this layer or of earlier layers.
       while (pending_.size() > 0 && buckets_.range(pending_.end - 1).end > arena_.layers[layer].begin)
         finish(--pending_.end);
       compute(profile_.layers[layer].forward_seconds);
@@ -161,7 +161,7 @@ class Simulation {
     }
   }
 
-  // No all-reduce starts during a computation, so the time for which they slow it down is known at its beginning.
+  // No all-reduce starts during a computation, so it is known at the beginning for how long all-reduces slow it down.
   void compute(double mean_seconds) {
     const double seconds = mean_seconds * slowest_;
     const double busy = std::max(0.0, all_reduce_.idle_from() - lane_.now());
@@ -246,8 +246,8 @@ class Simulation {
   VirtualLane lane_;
   VirtualAllReduce all_reduce_;
   GradientBuckets buckets_;
-  Range pending_;                            // unfinished deferred buckets of the previous step
-  AllReduce::Ticket tokens_ = 0, rows_ = 0;  // of a shared embedding
+  Range pending_;                            // the previous step's unfinished deferred buckets
+  AllReduce::Ticket tokens_ = 0, rows_ = 0;  // a shared embedding's
   SimulatedStep found_;
 };
 
@@ -256,7 +256,7 @@ class Simulation {
 SimulatedStep simulate_step(const StepProfile& profile, const AllReduceModel& sum, const BucketOptions& buckets,
                             const Interference& interference) {
   Simulation simulation(profile, sum, buckets, interference);
-  simulation.step();  // all steps after this one are identical
+  simulation.step();  // all steps after this step are identical
   return simulation.step();
 }
 

@@ -26,8 +26,8 @@ double sum_of(const std::vector<LayerProfile>& layers, double LayerProfile::*sec
                                [seconds](const LayerProfile& layer) { return layer.*seconds; });
 }
 
-// Where the spans of a pass's layers are, in the order in which spans end: forward layer by layer, all of forward,
-// backward from the last layer to the first one that has a backward pass, all of backward.
+// Where a pass's layers have their spans, in the order in which spans end: forward layer by layer, all of forward,
+// backward from the last layer to the first that has a backward pass, all of backward.
 struct SpansOfPass {
   explicit SpansOfPass(const Graph& graph) : backward(graph.nodes().size()) {
     const auto wanted = graph.required_gradients();
@@ -37,7 +37,7 @@ struct SpansOfPass {
     ++count;
   }
 
-  std::vector<std::optional<std::size_t>> backward;  // of each layer; its forward span's place is the layer's number
+  std::vector<std::optional<std::size_t>> backward;  // for each layer; its forward span's place is the layer's number
   std::size_t count;
 };
 
@@ -70,12 +70,12 @@ class EarlyReports {
   // To be called by a pass's backward.
   void add(std::size_t gradients) { pass_.push_back({gradients * sizeof(float), device_.mark()}); }
 
-  // `begun(layer)`: the moment when its backward began in this pass.
+  // `begun(layer)`: when the layer's backward began in this pass.
   template <class Begun>
   void end_pass(const Begun& begun) {
     for (std::size_t i = 0; i + 1 < pass_.size(); ++i) {
       const std::size_t layer = layer_of(pass_[i].bytes);
-      if (layer != layer_of(pass_[i + 1].bytes)) continue;  // a layer's last report is that of its end
+      if (layer != layer_of(pass_[i + 1].bytes)) continue;  // a layer's last report marks its end
       seconds_[layer][pass_[i].bytes - layers_[layer].begin].push_back(device_.seconds(pass_[i].at) - begun(layer));
     }
     pass_.clear();
@@ -99,18 +99,19 @@ class EarlyReports {
   }
 
   Device& device_;
-  std::vector<Range> layers_;  // positions of their gradients in the arena, in bytes
-  std::vector<Report> pass_;   // of the pass that is running
-  std::vector<std::map<std::size_t, std::vector<double>>> seconds_;  // of each layer, by bytes from its first gradient
+  std::vector<Range> layers_;                                        // where their gradients are in the arena, in bytes
+  std::vector<Report> pass_;                                         // from the pass that is running
+  std::vector<std::map<std::size_t, std::vector<double>>> seconds_;  // for each layer, by bytes from its first gradient
 };
 
-// Returns the time of an exchange without all-reduces. If `all_tokens`, other ranks have every token of the vocabulary.
+// Returns how long an exchange takes without all-reduces. If `all_tokens`, other ranks have every token in the
+// vocabulary.
 double exchange_seconds(Model& model, AllReduce& none, EmbeddingExchange& exchange,
                         std::span<const std::int32_t> windows, const Network::EmbeddingGradient& gradient,
                         bool all_tokens) {
   const TokenShape& shape = model.graph().tokens();
   Device& device = model.device();
-  std::vector<std::int32_t> vocabulary(shape.vocabulary + 1);  // as one window
+  std::vector<std::int32_t> vocabulary(shape.vocabulary + 1);  // in a single window
   std::iota(vocabulary.begin(), vocabulary.end(), 0);
   std::vector<double> seconds;
   for (std::size_t pass = 0; pass <= kFewestPasses; ++pass) {
@@ -121,7 +122,8 @@ double exchange_seconds(Model& model, AllReduce& none, EmbeddingExchange& exchan
     exchange.add_rows(gradient.table);
     const Mark ended = device.mark();
     device.finish();
-    if (pass > 0) seconds.push_back(device.seconds(ended) - device.seconds(begun));  // the first one touches the memory
+    if (pass > 0)
+      seconds.push_back(device.seconds(ended) - device.seconds(begun));  // the first pass touches the memory
   }
   return median(std::move(seconds));
 }
@@ -260,8 +262,8 @@ std::vector<LayerProfile> profile_layers(Model& model, const Batch& batch, doubl
   return layers;
 }
 
-// The time is linear in the number of different tokens: it is measured with this rank's tokens, and with all of the
-// vocabulary's.
+// The time is linear in the count of different tokens: it is measured with this rank's tokens, and with the whole
+// vocabulary.
 std::optional<EmbeddingProfile> profile_embedding(Model& model, const Batch& batch, AllReduce& none) {
   const auto& gradient = model.network(Mode::training, batch.size()).embedding_gradient();
   if (!gradient) return std::nullopt;

@@ -13,24 +13,25 @@
 
 namespace annulus {
 
-// The parts of a training step, measured on one rank without communication: the input for predicting steps on other
+// A training step's parts, measured on a single rank without communication: the input for predicting steps on other
 // machines. `annulus bench step --json` writes it as "profile":
 //
 //    {"model": "lenet", "batch": 64, "ranks": 1, "input_ms": 0.1, "optimizer_ms": 0.5,
 //     "layers": [{"name": "conv1", "forward_ms": 1.2, "backward_ms": 2.3, "gradient_bytes": [1024, 64]}, ...]}
 //
-// "batch" is per rank; "ranks" is the number of ranks that computed at the same time. Layers are in forward's order.
-// "gradient_bytes" has the size of each parameter of a layer in the arena, padding included; backward finishes the
-// layers from the last to the first, and a layer's parameters in order. The gradient of a shared parameter is that of
-// its last layer. All times are per step; those of layers are medians.
+// "batch" is per rank; "ranks" counts the ranks that computed at the same time. Layers are in forward's order.
+// "gradient_bytes" has the size of each layer parameter in the arena, padding included; backward finishes the
+// layers from the last to the first, and a layer's parameters in order. A shared parameter's gradient belongs to
+// its last layer. All times are per step; layers' times are medians.
 //
 // A layer whose backward pass reports gradients as final before it ends also has
 //
 //     "early": [{"gradient_bytes": 1088, "ms": 0.4}, ...]
 //
-// in ascending order: this many bytes from the layer's first gradient on are final this long after its backward began.
+// in ascending order: this many bytes from the layer's first gradient on are final this long after the layer's backward
+// began.
 //
-// Of a language model, "batch" counts windows of "length" tokens; if its head shares the token embedding, the profile
+// For a language model, "batch" counts windows of "length" tokens; if its head shares the token embedding, the profile
 // also has
 //
 //     "embedding": {"vocabulary": 50257, "row_bytes": 3072, "own_ms": 0.8, "row_us": 0.3}
@@ -48,15 +49,15 @@ struct LayerProfile {
   void scale(double times);  // multiplies all times
 };
 
-// The exchange of a shared token embedding's rows at the end of a step, without its all-reduces.
+// Exchanging a shared token embedding's rows at the end of a step, without all-reduces.
 struct EmbeddingProfile {
   std::size_t vocabulary = 0;
-  std::size_t row_bytes = 0;  // of a token, in float32
+  std::size_t row_bytes = 0;  // for a token, in float32
   double own_seconds = 0;     // for this rank's tokens
-  double row_seconds = 0;     // for each different token of the global batch
+  double row_seconds = 0;     // for each different token in the global batch
 
-  // Returns the expected number of different tokens among this number of random ones, all equally likely as in `bench
-  // step`. Text has fewer.
+  // Returns how many different tokens to expect among `tokens` random tokens, all equally likely as in `bench step`.
+  // Text has fewer.
   double different_tokens(std::size_t tokens) const;
 };
 
@@ -73,17 +74,17 @@ struct StepProfile {
   double backward_seconds() const;
 };
 
-// Measures forward and backward of this batch, layer by layer, for about `seconds`. Gradients are overwritten and not
+// Measures forward and backward on this batch, layer by layer, for about `seconds`. Gradients are overwritten and not
 // all-reduced. On a GPU layers run one by one, which is slower than a step's CUDA graphs.
 std::vector<LayerProfile> profile_layers(Model& model, const Batch& batch, double seconds);
 
-// Measures the exchange of a shared embedding's rows; returns nothing if none is shared. `none` allocates the arrays
-// and sums nothing. REQUIRES: the model's last backward was of this batch.
+// Measures how long exchanging a shared embedding's rows takes; returns nothing if none is shared. `none` allocates the
+// arrays and sums nothing. REQUIRES: the model's last backward was on this batch.
 std::optional<EmbeddingProfile> profile_embedding(Model& model, const Batch& batch, AllReduce& none);
 
 nlohmann::json to_json(const StepProfile& profile);
 
-// Reads the profile from the output of bench step. Throws Error if the file has no profile or an invalid one.
+// Reads the profile from bench step's output. Throws Error if the file has no profile or an invalid one.
 StepProfile read_profile(const std::filesystem::path& file);
 
 }  // namespace annulus

@@ -10,7 +10,7 @@ namespace {
 
 constexpr double kWorthwhile = 0.05;
 
-// Time to a loss, in units of the fewest steps.
+// Returns the time to a loss, in units of the fewest steps.
 double seconds_to_loss(double noise, const StepOfRanks& step) {
   return step.seconds * (1 + noise / static_cast<double>(step.global_batch));
 }
