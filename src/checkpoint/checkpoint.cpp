@@ -19,13 +19,13 @@ constexpr std::uint64_t kVersion = 4;
 constexpr const char* kOnnx = "onnx";
 constexpr std::array kGroups{kParameters, kStateNames[0], kStateNames[1], kAverage, kOuterVelocity};
 
-// The end of a file, behind the HDF5 part that the checksum covers.
+// A file's end, behind the HDF5 part that the checksum covers.
 struct Seal {
   std::array<char, 8> mark = {'s', 'e', 'a', 'l', 'e', 'd', ' ', '2'};
   std::uint64_t checksum = 0;
 };
 
-// Of the bytes before `end`.
+// Seals the bytes before `end`.
 Seal seal_of(const FileDescriptor& descriptor, const std::filesystem::path& file, std::uint64_t end) {
   Hash hash;
   std::vector<std::uint8_t> piece(1 << 20);
@@ -45,7 +45,7 @@ void add_seal(AtomicFile& file, const std::filesystem::path& partial) {
   file.write_at(end, {reinterpret_cast<const std::uint8_t*>(&seal), sizeof seal});
 }
 
-// Called before HDF5 opens the file, because HDF5 may crash on a damaged one. Returns whether there is a seal.
+// Called before HDF5 opens the file, because HDF5 may crash on a damaged file. Returns whether there is a seal.
 bool verify_seal(const std::filesystem::path& file) {
   const FileDescriptor descriptor = open_to_read(file);
   const std::uint64_t size = size_of(descriptor, file);

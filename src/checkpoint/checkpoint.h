@@ -21,7 +21,7 @@
 
 namespace annulus {
 
-// A parameter in a form independent of the device and the number of ranks: row-major float32.
+// A parameter in a form independent of the device and the rank count: row-major float32.
 struct NamedTensor {
   std::string name;  // "layer1.0.conv1.weight"
   Shape shape;
@@ -29,28 +29,28 @@ struct NamedTensor {
   // The optimizer's states: momentum and, for some optimizers, the second moment. Empty if it does not update this
   // parameter.
   std::vector<std::vector<float>> states;
-  std::vector<float> average{};         // moving average of the values; empty if the run keeps none
-  std::vector<float> outer_velocity{};  // of the local strategy's outer optimizer; empty if there is none
+  std::vector<float> average{};         // the values' moving average; empty if the run keeps none
+  std::vector<float> outer_velocity{};  // for the local strategy's outer optimizer; empty if there is none
 };
 
-// The groups of a checkpoint's file, in which each parameter has an array of its own name: its values, the optimizer's
-// states, and what else NamedTensor has.
+// The groups in a checkpoint's file, in which each parameter has an array under its own name: the values, the
+// optimizer's states, and what else NamedTensor has.
 constexpr std::string_view kParameters = "parameters", kAverage = "average", kOuterVelocity = "outer_velocity";
 constexpr std::array<std::string_view, 2> kStateNames = {"velocity", "second_moment"};
 
-// All of a checkpoint but its tensors. Independent of ranks and devices.
+// A checkpoint without its tensors. Independent of ranks and devices.
 struct CheckpointHeader {
   std::string model;  // name in the zoo, or of an ONNX file
-  std::string onnx;   // that file without its parameters' values; empty for a network of the zoo
+  std::string onnx;   // that file without the parameters' values; empty for the zoo
   std::string loss = "softmax";
   std::string optimizer;      // the states belong to it
   std::string configuration;  // the run's configuration as TOML, for human readers
   std::uint64_t seed = 0;
   RunState run;
-  std::string order;                  // of the samples, as returned by order_of()
+  std::string order;                  // the samples' order, as returned by order_of()
   ImageSize image;                    // size of the network's input
   DatasetInfo data;                   // the training data; its size is not stored
-  std::vector<DataField> samples;     // of the training and test data, see sample_fields(); empty for an average
+  std::vector<DataField> samples;     // for the training and test data, see sample_fields(); empty for an average
   std::string summing;                // how gradients were all-reduced; their last bits depend on it
   std::vector<std::string> frozen{};  // names of the parameters that training did not change
 };
@@ -62,7 +62,7 @@ struct Checkpoint : CheckpointHeader {
   bool averages() const { return !parameters.empty() && !parameters.front().average.empty(); }
 };
 
-// An array of a checkpoint's file: /<group>/<name>.
+// An array in a checkpoint's file: /<group>/<name>.
 struct CheckpointArray {
   std::string_view group;
   const std::string& name;
@@ -70,9 +70,9 @@ struct CheckpointArray {
   std::span<const float> values;
 };
 
-// The arrays of a checkpoint one after the other, so that they need not be in memory together.
+// A checkpoint's arrays one after the other, so that they need not be in memory together.
 struct ArraySource {
-  std::size_t arrays = 0, values = 0;  // their number, and that of their values; or more
+  std::size_t arrays = 0, values = 0;  // how many arrays, and values in them; or more
   std::function<void(const std::function<void(const CheckpointArray&)>& visit)> for_each;
 };
 std::vector<CheckpointArray> arrays_of(const NamedTensor& tensor);
@@ -82,22 +82,22 @@ ArraySource arrays_of(const Checkpoint& checkpoint);  // REQUIRES: the checkpoin
 //   attributes of the root group: format ("annulus checkpoint"), version (4), model, loss, optimizer, configuration,
 //                                 seed, order, image_height, image_width, summing, labels (the number of a
 //                                 LabelKind), classes (or values), mean, deviation,
-//                                 data_height, data_width (0: encoded images), of text vocabulary, length and
+//                                 data_height, data_width (0: encoded images), for text vocabulary, length and
 //                                 tokenizer_data (FORMAT.md), samples (strings such as "the number of
 //                                 training images=60000"), frozen (names of parameters; absent if there are none), and
 //                                 the numbers of kRunStateFields (run_state.h)
 //   /parameters/<name>            float32, row-major
 //   /velocity/<name>              the same shape, for the parameters that the optimizer updates
-//   /second_moment/<name>         the same, if the optimizer has it
-//   /average/<name>               the same shape, for all parameters, if the run keeps a moving average of them
+//   /second_moment/<name>         that shape and these parameters, if the optimizer has it
+//   /average/<name>               the same shape, for all parameters, if the run keeps a moving average
 //   /outer_velocity/<name>        the same shape, for the parameters that are updated, if the run has --outer nesterov
-//   /onnx                         uint8, the bytes of the network, if it is not one of the zoo
+//   /onnx                         uint8, the network's bytes, if it is not in the zoo
 //   The step also counts the optimizer's updates.
-// followed by "sealed 2" and a checksum (XXH3, 64 bits) of all bytes before it.
+// followed by "sealed 2" and a checksum (XXH3, 64 bits) over all bytes before it.
 //
 // The file is written under another name in the same folder, flushed to the disk and renamed: at any instant `file` is
-// either the complete old checkpoint or the complete new one. Throws Error (disk full, no permission) and leaves the
-// old one untouched. `written` is called after everything is written and before the renaming.
+// either the complete old checkpoint or the complete new checkpoint. Throws Error (disk full, no permission) and leaves
+// the old file untouched. `written` is called after everything is written and before the renaming.
 void write_checkpoint(
     const std::filesystem::path& file, const CheckpointHeader& header, const ArraySource& arrays,
     const std::function<void()>& written = [] {});
@@ -112,16 +112,16 @@ class UnknownVersion : public Error {
 // A checkpoint's file, open for reading array by array. All functions throw Error naming the file and the problem.
 class CheckpointFile {
  public:
-  // Throws Error if it is missing, truncated, altered, not a checkpoint, or of another version.
+  // Throws Error if it is missing, truncated, altered, not a checkpoint, or from another version.
   explicit CheckpointFile(const std::filesystem::path& path);
 
   const std::filesystem::path& path() const { return path_; }
   const CheckpointHeader& header() const { return header_; }
-  const std::vector<std::string>& names() const { return names_; }  // of the parameters, in the order of the file
+  const std::vector<std::string>& names() const { return names_; }  // parameters, in the file's order
   bool averages() const { return has(kAverage, names_.empty() ? "" : names_.front()); }
 
   bool has(std::string_view group, const std::string& name) const;  // such an array
-  Shape shape(const std::string& name) const;                       // of a parameter
+  Shape shape(const std::string& name) const;                       // a parameter's
   std::vector<float> read(std::string_view group, const std::string& name) const;
   ArraySource arrays() const;  // without their numbers. REQUIRES: this outlives it
 
@@ -132,7 +132,7 @@ class CheckpointFile {
   std::vector<std::string> names_;
 };
 
-Checkpoint read_checkpoint(const CheckpointFile& file);  // all of it
+Checkpoint read_checkpoint(const CheckpointFile& file);  // with all arrays
 Checkpoint read_checkpoint(const std::filesystem::path& path);
 
 // Throws Error naming `file` and the first tensor or attribute that is unusable: non-finite values, or normalization

@@ -44,7 +44,7 @@ bool knows_no_links(const std::error_code& error) {
          error == std::errc::function_not_supported;
 }
 
-// A file that cannot be opened now may be the best checkpoint, or a newer one.
+// A file that cannot be opened now may be the best checkpoint, or a newer checkpoint.
 bool is_readable(const fs::path& file) try {
   static_cast<void>(open_to_read(file));
   return true;
@@ -84,7 +84,7 @@ std::optional<StoredCheckpoint> CheckpointFolder::newest() const {
   if (const auto status = fs::symlink_status(link(kNewest)); fs::exists(status) && !fs::is_symlink(status))
     files.push_back({0, link(kNewest)});
   std::vector<std::string> damaged;
-  std::string reason;  // of the newest
+  std::string reason;  // why the newest is damaged
   for (const Numbered& one : files) {
     try {
       return StoredCheckpoint{CheckpointFile(one.file), damaged};
@@ -142,7 +142,7 @@ void CheckpointFolder::write(const CheckpointHeader& header, const ArraySource& 
   write_checkpoint(file, header, arrays, [&] { reached_(step, "written"); });
   reached_(step, "renamed");
 
-  // Later checkpoints were damaged when the run resumed from an earlier one.
+  // Later checkpoints were damaged when the run resumed from an earlier checkpoint.
   std::vector<Numbered> files = list();
   const auto is_later = [&](const Numbered& one) { return one.step > step; };
   const auto last = std::ranges::find_if_not(files, is_later);
@@ -159,7 +159,7 @@ void CheckpointFolder::write(const CheckpointHeader& header, const ArraySource& 
     if (is_readable(one.file)) check(one.file, "remove", [&](auto& error) { fs::remove(one.file, error); });
 }
 
-// Removes the partial file of a killed writer, which may be as large as a checkpoint.
+// Removes a killed writer's partial file, which may be as large as a checkpoint.
 void CheckpointFolder::remove_unfinished() const {
   const std::string ending = AtomicFile::partial(std::string(kSuffix)).string();
   for (const fs::directory_entry& entry : fs::directory_iterator(subfolder())) {
@@ -169,7 +169,7 @@ void CheckpointFolder::remove_unfinished() const {
   }
 }
 
-// Atomic: at any instant the link is either the old one or the new one.
+// Atomic: at any instant the link is either the old or the new.
 void CheckpointFolder::point(const std::string& name, const fs::path& file) const {
   const fs::path place = link(name), partial = AtomicFile::partial(place);
   check(place, "write", [&](auto& error) {

@@ -6,9 +6,8 @@
 
 namespace annulus {
 
-// Writes a run's checkpoints one after the other on a background thread while training continues. The next call of
-// check() or finish() throws the Error of a failed write. The destructor waits for the last write and ignores its
-// Error.
+// Writes a run's checkpoints one after the other on a background thread while training continues. The next call to
+// check() or finish() throws a failed write's Error. The destructor waits for the last write and ignores its Error.
 class CheckpointWriter {
  public:
   explicit CheckpointWriter(CheckpointFolder folder) : folder_(std::move(folder)) {}
@@ -21,7 +20,7 @@ class CheckpointWriter {
   void check();   // throws Error if the last write failed; does not block
   void finish();  // waits for the last write; throws Error if it failed
 
-  double seconds() const { return seconds_; }  // total time of the finished writes
+  double seconds() const { return seconds_; }  // total time for the finished writes
 
  private:
   CheckpointFolder folder_;

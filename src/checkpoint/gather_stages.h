@@ -6,9 +6,9 @@
 namespace annulus {
 
 // Gathers the arrays of a pipeline's stages on rank 0, one by one: they pass through its memory only. `stages`: a rank
-// for each stage, in order; `own`: the arrays of its stage. Returns, on rank 0, all of them in the order in which a
-// rank with the whole network has them, each once; must be visited once. The other ranks return when it has visited
-// theirs. Collective.
+// for each stage, in order; `own`: the stage's arrays. Returns, on rank 0, all arrays in the order in which a rank with
+// the whole network has them, each once; must be visited once. Other ranks return when rank 0 has visited theirs.
+// Collective.
 ArraySource gather_stages(const World& stages, const ArraySource& own);
 
 }  // namespace annulus

@@ -96,7 +96,7 @@ void expect_states(const CheckpointFile& file, const Model& model, const Optimiz
   }
 }
 
-// Reads a group's arrays into the arena of the gradients; zeros if there are none.
+// Reads a group's arrays into the gradients' arena; zeros if there are none.
 void read_arena(const CheckpointFile& file, std::string_view group, Model& model) {
   const Parameters& parameters = model.parameters();
   model.device().zero(parameters.gradients());

@@ -13,7 +13,7 @@ namespace annulus {
 
 // Copies state between a running model and a checkpoint (see src/checkpoint/checkpoint.h).
 
-// Throws Error naming the file if it has no parameter of this name and shape.
+// Throws Error naming the file if it has no parameter with this name and shape.
 void expect_parameter(const CheckpointFile& file, const std::string& name, const Shape& shape);
 
 // Returns the current parameters; the caller adds what the optimizer keeps.
@@ -21,11 +21,12 @@ std::vector<NamedTensor> snapshot(Model& model);
 
 // Adds the optimizer's next state, an arena with the gradients' layout.
 void add_state(Checkpoint& checkpoint, Model& model, DeviceView state);
-void set_average(Checkpoint& checkpoint, Model& model, DeviceView average);          // likewise
-void set_outer_velocity(Checkpoint& checkpoint, Model& model, DeviceView velocity);  // likewise
+void set_average(Checkpoint& checkpoint, Model& model, DeviceView average);  // adds the average, in that layout
+void set_outer_velocity(Checkpoint& checkpoint, Model& model,
+                        DeviceView velocity);  // adds the velocity, in that layout
 
-// Returns the arrays of a checkpoint with the current parameters, their average, and the optimizer's states, read from
-// the model one by one. REQUIRES: the optimizer is not sharded(); everything outlives the source.
+// Returns a checkpoint's arrays with the current parameters, their average, and the optimizer's states, read from the
+// model one by one. REQUIRES: the optimizer is not sharded(); everything outlives the source.
 ArraySource arrays_of(Model& model, const Optimizer& optimizer);
 
 // `averaged`: restores the moving average instead. REQUIRES: the checkpoint has one. Throws Error naming the file if
@@ -39,7 +40,7 @@ void broadcast_weights(const World& world, Model& model);
 // belong to another optimizer.
 void restore_states(const CheckpointFile& file, Model& model, Optimizer& optimizer);
 
-// The properties of a run that a checkpoint must match to be resumed.
+// A run's properties that a checkpoint must match to be resumed.
 struct RunKind {
   std::string model, onnx, loss;  // as in Checkpoint
   std::uint64_t seed;
@@ -58,8 +59,8 @@ struct Resumption {
   std::optional<std::string> data_difference;  // accepted by --data-changed, see first_difference()
 };
 
-// Reads the newest checkpoint of `folder` on rank 0 and broadcasts its state. Returns nothing if there is none. Throws
-// Error if it belongs to a run of another kind or is not usable. Collective.
+// Reads the newest checkpoint in `folder` on rank 0 and broadcasts its state. Returns nothing if there is none. Throws
+// Error if it belongs to another kind of run or is not usable. Collective.
 std::optional<Resumption> find_resumption(const World& world, const CheckpointFolder& folder, const RunKind& kind);
 
 // Restores the checkpoint's tensors on every rank, and overwrites gradients. Collective. Throws Error if they do not
@@ -67,8 +68,8 @@ std::optional<Resumption> find_resumption(const World& world, const CheckpointFo
 void restore(const World& world, const Resumption& resumption, Model& model, Optimizer& optimizer,
              DeviceView outer_velocity);
 
-// Replaces the weights by those that were evaluated for the best checkpoint: its moving average if it has one. Returns
-// its step. Collective. Throws Error on rank 0 if there is none.
+// Replaces the weights by the best checkpoint's evaluated weights: the moving average if it has one. Returns the
+// checkpoint's step. Collective. Throws Error on rank 0 if there is none.
 std::uint64_t restore_best(const World& world, const CheckpointFolder& folder, Model& model);
 
 }  // namespace annulus

@@ -17,21 +17,21 @@ namespace annulus {
 struct RunState {
   std::uint64_t step = 0;                  // steps done
   Cursor cursor;                           // next training sample
-  std::uint64_t ranks = 0;                 // this and the next four are as of the last checkpoint
-  std::uint64_t milliseconds = 0;          // duration of the run, all its parts together, by each rank's clock
+  std::uint64_t ranks = 0;                 // this and the next four are as in the last checkpoint
+  std::uint64_t milliseconds = 0;          // the run's duration, all parts together, by each rank's clock
   std::optional<std::uint64_t> crossover;  // see AllReduceInfo
-  std::uint64_t shards = 0;                // of --shards; 0: the run has none
+  std::uint64_t shards = 0;                // from --shards; 0: the run has none
   std::uint64_t threads = 0;               // per rank; only counts if there are shards, since their bits depend on it
   std::optional<bool> gpu_decodes;         // whether the GPU decodes JPEG images; none: that was not a choice
   std::optional<LossScaling::State> loss_scaling;
   std::uint64_t evaluations_since_best = 0;
   std::uint64_t rate_reductions = 0;  // see Schedule
-  std::optional<Score> score;         // of the current parameters, if they were evaluated
-  std::optional<Score> best;          // of all checkpoints; follows from them, so no checkpoint stores it
+  std::optional<Score> score;         // the current parameters', if they were evaluated
+  std::optional<Score> best;          // over all checkpoints; follows from them, so no checkpoint stores it
 };
 static_assert(std::is_trivially_copyable_v<RunState>, "it is broadcast as bytes");
 
-// A number of the state as checkpoints store it: an integer.
+// A number in the state as checkpoints store it: an integer.
 struct RunStateField {
   const char* name;
   bool required;

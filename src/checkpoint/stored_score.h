@@ -7,8 +7,8 @@
 
 namespace annulus {
 
-// A score as attributes of a checkpoint, all integers: "count", and of each measure the number of samples if it is
-// counted, else the bits of the value (see MeasureInfo::attribute).
+// A score as a checkpoint's attributes, all integers: "count", and for each measure the sample count if it is counted,
+// else the value's bits (see MeasureInfo::attribute).
 void write_stored_score(hdf5::Group& root, const Score& score);
 
 // Returns none if there is none. Throws Error if attributes are missing.

@@ -28,11 +28,11 @@ class GrowingFile {
   std::uint64_t size_;
 };
 
-// Returns the step of a line; nothing if it is no such line.
+// Returns a line's step; nothing if the line has none.
 using StepOf = std::function<std::optional<std::uint64_t>(std::string_view line)>;
 
 // Cuts off the lines after `step`. REQUIRES: steps ascend. Later lines were written by a run that ended before it wrote
-// a checkpoint of those steps; the last line may be incomplete.
+// a checkpoint for their steps; the last line may be incomplete.
 void keep_lines_until(GrowingFile& file, std::uint64_t step, const StepOf& step_of);
 
 }  // namespace annulus

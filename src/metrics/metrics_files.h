@@ -12,7 +12,7 @@ namespace annulus {
 
 std::vector<std::string> metrics_formats();  // their names
 
-// The metrics of a run in all requested formats. Metrics must not abort the run: if a file cannot be written, this is
+// A run's metrics in all requested formats. Metrics must not abort the run: if a file cannot be written, this is
 // reported once and the run continues.
 class MetricsFiles {
  public:

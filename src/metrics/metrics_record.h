@@ -12,8 +12,8 @@
 
 namespace annulus {
 
-// The metrics of a run after one of its steps: every Measure, and the values below. To add one of these, add a line
-// here and its name in metrics_record.cpp.
+// A run's metrics after a step: every Measure, and the values below. To add a value, add a line here and a name in
+// metrics_record.cpp.
 struct MetricsRecord {
   enum Value : std::size_t {
     loss,
@@ -25,7 +25,7 @@ struct MetricsRecord {
     gradient_norm,
     noise_scale,       // see GradientNoise::recent()
     lost_rank,         // its number when the run started
-    recovery_seconds,  // from its end, or its last sign, until the next step began
+    recovery_seconds,  // from the rank's end, or last sign, until the next step began
     repeated_steps,
     staleness,  // mean, see Accounts
     step_seconds,
@@ -35,8 +35,7 @@ struct MetricsRecord {
   static std::string name(std::size_t value);
   static std::size_t value_of(Measure measure);
 
-  // "train": training steps; "validation", "test": an evaluation; "epoch": all its steps; "lost": the others
-  // went on
+  // "train": training steps; "validation", "test": an evaluation; "epoch": all its steps; "lost": survivors went on
   std::string_view kind;
   std::uint64_t step = 0;                               // the first is 1
   double epoch = 0;                                     // epochs done by then

@@ -4,8 +4,8 @@
 
 namespace annulus {
 
-// Writes metrics to one or several files, for users and tools that monitor a run: a record is readable as soon as
-// write() returns.
+// Writes metrics to a file or several, for users and tools that monitor a run: a record is readable as soon as write()
+// returns.
 class MetricsWriter {
  public:
   virtual ~MetricsWriter() = default;

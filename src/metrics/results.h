@@ -15,19 +15,19 @@
 
 namespace annulus {
 
-// The results of a run, as written to results.json and summarized at its end.
+// A run's results, as written to results.json and summarized at the end.
 struct EpochResult {
   std::size_t epoch = 0;        // 1 is the first
   std::size_t first_image = 0;  // above 0 if the run was resumed within this epoch: the values cover the images from it
   std::size_t images = 0, steps = 0;
   std::size_t skipped = 0;  // bad samples, replaced by others
   double train_loss = 0;
-  Measure measure = Measure::accuracy;  // what steps measure besides, and its mean
+  Measure measure = Measure::accuracy;  // what steps measure besides, and the mean over steps
   double train_measure = 0;
-  float rate = 0;                               // of the last step
-  double seconds = 0;                           // of its steps
+  float rate = 0;                               // the last step's
+  double seconds = 0;                           // for all steps
   std::optional<GradientNorms> gradient_norms;  // if gradients are clipped
-  std::optional<Evaluation> evaluation;         // if there was one at its end
+  std::optional<Evaluation> evaluation;         // if there was an evaluation at the end
   Accounts accounts;
 };
 
@@ -39,27 +39,27 @@ struct EvaluationResult {
   double seconds = 0;
 };
 
-// The evaluation of the test images at the end of a run with validation images.
+// The evaluation on test images at the end of a run with validation images.
 struct TestResult {
-  std::uint64_t step = 0;  // of the best checkpoint, whose weights are evaluated
+  std::uint64_t step = 0;  // the best checkpoint's, with the weights that are evaluated
   Evaluation evaluation;
   double seconds = 0;
 };
 
-// A rank that was lost while the others went on.
+// A rank that was lost while survivors went on.
 struct LostRank {
   int rank = 0;  // in the job
   std::string host;
-  std::uint64_t step = 0;            // after which the others went on
+  std::uint64_t step = 0;            // the survivors went on after this step
   std::uint64_t repeated_steps = 0;  // that rank 0 had completed beyond it
   double since = 0;                  // in now_seconds(): when it ended, or was last heard
   double seconds = 0;                // from then until the next step began
 };
 
-// The stages of a pipeline.
+// A pipeline's stages.
 struct PipelineResult {
-  std::vector<std::string> cuts;     // the first layer of each stage after the first
-  std::vector<double> milliseconds;  // of each stage for a micro-batch, as measured before
+  std::vector<std::string> cuts;     // the first layer in each stage after the first
+  std::vector<double> milliseconds;  // for each stage and a micro-batch, as measured before
   double bound = 0;                  // see pipeline_bound()
 };
 
@@ -68,30 +68,30 @@ struct RunResult {
   std::string ended_by;  // the option that ended it early, such as "--patience 5"; else empty
   std::string began;     // date and time, kept if the run is resumed
   int ranks = 1;
-  std::size_t servers = 0;  // those of the ranks that only serve, see make_strategy()
+  std::size_t servers = 0;  // ranks that only serve, see make_strategy()
   std::size_t global_batch = 0;
   SampleUnit unit;
   Utilization utilization;
   std::string schedule;  // the learning rate's
   std::string device, all_reduce, buckets;
   std::optional<PipelineResult> pipeline;
-  // Of each rank, until the first checkpoint: to write it, rank 0 has a copy of all parameters and states.
+  // For each rank, until the first checkpoint: to write it, rank 0 has a copy of all parameters and states.
   std::vector<std::uint64_t> peak_memory_bytes;
-  std::vector<nlohmann::json> earlier_epochs, earlier_evaluations;  // of the run that this one resumes
+  std::vector<nlohmann::json> earlier_epochs, earlier_evaluations;  // from the run that this run resumes
   std::vector<nlohmann::json> data_changes;  // for each resume with different data: the step and the difference
   std::vector<EpochResult> epochs;
   std::vector<EvaluationResult> evaluations;
   std::vector<LostRank> losses;
   std::optional<TestResult> test;
-  std::optional<NoiseScale> gradient_noise;  // of the logged steps since the start or the resume
+  std::optional<NoiseScale> gradient_noise;  // over the logged steps since the start or the resume
   Accounts accounts;
   double startup_seconds = 0, evaluation_seconds = 0, total_seconds = 0;
-  double earlier_seconds = 0;           // duration of the parts that this one resumes, up to its checkpoint
+  double earlier_seconds = 0;           // how long the parts before the resumed checkpoint took
   double checkpoint_seconds = 0;        // training was paused for checkpoints
   double checkpoint_write_seconds = 0;  // checkpoints were written in the background
 
-  std::size_t samples() const;        // of all steps and ranks
-  double items_per_second() const;    // images or tokens, of all ranks together, over the steps' time
+  std::size_t samples() const;        // over all steps and ranks
+  double items_per_second() const;    // images or tokens, all ranks together, over the steps' time
   std::optional<double> mfu() const;  // over the steps' time; nothing if it is unknown
 };
 
@@ -105,7 +105,7 @@ nlohmann::json to_json(const NoiseScale& noise);
 nlohmann::json to_json(const LostRank& loss);
 nlohmann::json to_json(const PipelineResult& pipeline);
 nlohmann::json to_json(const RunResult& result);
-// The text for the end of a run, for stdout.
+// Returns the text for the end of a run, for stdout.
 std::string summary(const RunResult& result);
 
 // Adds the results that an earlier part of the run recorded in `file` up to this position. Does nothing if the file

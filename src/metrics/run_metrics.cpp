@@ -75,7 +75,7 @@ void RunMetrics::add_times(const StepTimes& times, std::size_t samples, MetricsR
 
 // Runs on every rank although the result is the same: if only rank 0 measured, it would be late for the next step.
 std::optional<double> RunMetrics::gradient_norm(EpochResult& epoch) {
-  // With weights apart it would be the norm of a part's gradients, of this rank.
+  // With weights apart it would be the norm of this rank's part of the gradients.
   if (!epoch.gradient_norms && !step_.weights_apart()) optimizer_.measure_norm();
   const GradientNorms norms = optimizer_.take_norms();
   if (epoch.gradient_norms) *epoch.gradient_norms += norms;
@@ -84,9 +84,9 @@ std::optional<double> RunMetrics::gradient_norm(EpochResult& epoch) {
   return norms.last;
 }
 
-// The gradients are measured before clipping, and are those of the whole batch.
+// The gradients are the whole batch's, measured before clipping.
 void RunMetrics::add_noise(const PartNorms& mine, std::size_t samples, std::optional<double> gradient_norm) {
-  const double stages = world_.size() / replicas_.size();  // each of which has counted the parts
+  const double stages = world_.size() / replicas_.size();  // each stage has counted the parts
   std::array sums{mine.squares, mine.parts / stages};
   world_.sum(std::span(sums));
   if (sums[1] > 1 && gradient_norm)
@@ -100,7 +100,7 @@ void RunMetrics::evaluation(const Place& place, const Evaluation& found) {
 }
 
 void RunMetrics::epoch(const Place& place, const EpochResult& epoch) {
-  samples_ = 0;  // the end of an epoch resolves all timings
+  samples_ = 0;  // an epoch's end resolves all timings
   MetricsRecord record = record_of("epoch", place);
   record.values[MetricsRecord::loss] = epoch.train_loss;
   record.values[MetricsRecord::value_of(epoch.measure)] = epoch.train_measure;

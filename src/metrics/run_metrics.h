@@ -17,7 +17,7 @@ struct MetricsOptions {
   std::size_t every = 50;                     // steps
 };
 
-// Writes the metrics of a training run. Every rank has one; rank 0 writes the files.
+// Writes a training run's metrics. Every rank has a RunMetrics; rank 0 writes the files.
 class RunMetrics {
  public:
   // The run's progress.
@@ -26,8 +26,8 @@ class RunMetrics {
     double epochs;  // done
   };
 
-  // `step`: the run continues after it. All references must outlive this.
-  // `replicas`: the ranks of `world` that compute the same stage of a pipeline; all if there is none.
+  // `step`: the run continues after it. All references must outlive this. `replicas`: the ranks in `world` that compute
+  // the same pipeline stage; all if there is no pipeline.
   RunMetrics(const World& world, const World& replicas, const MetricsOptions& options, const std::filesystem::path& out,
              std::uint64_t step, const SampleUnit& unit, const Utilization& utilization, Step& training_step,
              Optimizer& optimizer, Ledger& ledger, GradientNoise& noise, Activity& activity, MetricsFiles::Warn warn);
@@ -35,8 +35,8 @@ class RunMetrics {
   // To be called before step number `step`. If it will be logged, it also measures the gradient noise.
   void begin_step(std::uint64_t step);
 
-  // To be called after each step of `samples` samples. A logged step resolves the timings of all steps since the
-  // previous logged one and adds them to `epoch`'s; it is collective. It also measures the gradient norm, unless
+  // To be called after each step over `samples` samples. A logged step resolves the timings of all steps since the
+  // previous logged step and adds them to `epoch`'s; it is collective. It also measures the gradient norm, unless
   // clipping already does, or the step is a round, which has no single gradient, and adds an estimate to the gradient
   // noise.
   void step(const Place& place, const StepMetrics& found, std::size_t samples, EpochResult& epoch);
@@ -46,7 +46,7 @@ class RunMetrics {
   void lost(const Place& place, const LostRank& loss);
 
  private:
-  // Whether one of these steps is logged.
+  // Whether any of these steps is logged.
   bool logs(const Range& steps) const {
     return !options_.formats.empty() && steps.end / options_.every > steps.begin / options_.every;
   }

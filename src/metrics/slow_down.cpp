@@ -7,7 +7,7 @@
 namespace annulus {
 namespace {
 
-constexpr std::size_t kCompared = 2;  // number of last epochs
+constexpr std::size_t kCompared = 2;  // last epochs to compare
 constexpr double kSlower = 0.10;
 constexpr std::size_t kFewestSteps = 20;
 constexpr double kFewestSeconds = 1;
@@ -26,7 +26,7 @@ StepTimes times_of(const EpochResult& epoch) {
 }  // namespace
 
 std::optional<SlowDown> find_slow_down(std::span<const EpochResult> epochs) {
-  std::size_t images = 0;  // of a complete epoch
+  std::size_t images = 0;  // in a complete epoch
   for (const EpochResult& epoch : epochs) images = std::max(images, epoch.images);
   std::vector<const EpochResult*> warm;
   for (const EpochResult& epoch : epochs.subspan(std::min<std::size_t>(1, epochs.size())))

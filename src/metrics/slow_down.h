@@ -8,10 +8,10 @@
 
 namespace annulus {
 
-// The last epochs of a run take longer than its second one, the first warm one. All times are per step.
+// A run's last epochs take longer than the second, the first warm epoch. All times are per step.
 struct SlowDown {
   std::size_t reference;  // the reference epoch
-  std::size_t epochs;     // number of last epochs compared with it
+  std::size_t epochs;     // how many last epochs are compared with it
   double share;           // 0.34: they take 34 % longer
   StepTimes::Part part;   // the part that grew most
   double part_before_seconds, part_after_seconds;
@@ -19,9 +19,9 @@ struct SlowDown {
   std::string line() const;
 };
 
-// Compares the last two epochs with the second. Returns nothing unless each of them takes over 10 % longer: a temporary
-// load on the machine rarely lasts for two epochs. Incomplete epochs, and those of less than a second or 20 steps, do
-// not count.
+// Compares the last two epochs with the second. Returns nothing unless each takes over 10 % longer: a temporary load on
+// the machine rarely lasts for two epochs. Incomplete epochs, and epochs with less than a second or 20 steps, do not
+// count.
 std::optional<SlowDown> find_slow_down(std::span<const EpochResult> epochs);
 
 }  // namespace annulus

@@ -31,7 +31,7 @@ std::uint32_t masked_crc(std::string_view bytes) {
   return std::rotr(crc32c(bytes), 15) + 0xa282ead8u;
 }
 
-// TensorBoard reads a folder's files in the order of their names, so these do not depend on clocks and hosts.
+// TensorBoard reads a folder's files in name order, so names do not depend on clocks and hosts.
 std::filesystem::path next_file(const std::filesystem::path& folder) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);

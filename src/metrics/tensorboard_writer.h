@@ -8,7 +8,7 @@
 
 namespace annulus {
 
-// Returns a record of a TFRecord file: length, checksum of the length, bytes, checksum of the bytes; all numbers are
+// Returns a record for a TFRecord file: length, the length's checksum, bytes, the bytes' checksum; all numbers are
 // little-endian. Checksums are masked CRC32Cs (https://www.tensorflow.org/tutorials/load_data/tfrecord, "TFRecords
 // format details").
 std::string tf_record(std::string_view bytes);

@@ -17,8 +17,8 @@ namespace {
 constexpr std::size_t kMostTokens = std::size_t{1} << 24, kMostTextBytes = std::size_t{1} << 26;
 constexpr std::size_t kMostKnownWords = 1 << 17, kMostKnownWordBytes = 64;
 
-// Merges the tokens of a word. All places of the pair with the lowest rank are merged, from left to right, before the
-// pairs that arise are considered.
+// Merges a word's tokens. All places with the lowest-ranked pair are merged, from left to right, before the pairs that
+// arise are considered.
 class WordMerger {
  public:
   WordMerger(const std::vector<Tokenizer::Merge>& merges, const std::unordered_map<std::uint64_t, std::size_t>& ranks,
@@ -32,7 +32,7 @@ class WordMerger {
     std::ranges::make_heap(pairs_, std::greater());
   }
 
-  // Returns the number of tokens, which are moved to the beginning.
+  // Returns how many tokens are left; they are moved to the beginning.
   std::size_t merge() {
     while (!pairs_.empty()) {
       const std::size_t rank = pairs_.front().rank;
@@ -94,11 +94,11 @@ class WordMerger {
   const std::unordered_map<std::uint64_t, std::size_t>& ranks_;
   const std::span<std::int32_t> tokens_;
   std::vector<std::size_t> next_, previous_;
-  std::vector<Pair> pairs_, waiting_;  // a heap; those that arose since its lowest rank was begun
+  std::vector<Pair> pairs_, waiting_;  // a heap; pairs that arose since its lowest rank was begun
 };
 
-// GPT-2's files spell each byte as a printable character: a byte that is one in Latin-1 as itself, the others as the
-// characters from U+0100 on. Returns the byte of each code point.
+// GPT-2's files spell each byte as a printable character: a byte that is printable in Latin-1 as itself, other bytes as
+// the characters from U+0100 on. Returns each code point's byte.
 std::unordered_map<std::uint32_t, std::uint8_t> bytes_by_character() {
   std::unordered_map<std::uint32_t, std::uint8_t> bytes;
   std::uint32_t next = 0x100;

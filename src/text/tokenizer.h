@@ -14,14 +14,14 @@
 
 namespace annulus {
 
-// One word for a pair of tokens.
+// A key for a pair of tokens.
 inline std::uint64_t pair_key(std::int32_t left, std::int32_t right) {
   return static_cast<std::uint64_t>(left) << 32 | static_cast<std::uint32_t>(right);
 }
 
-// Translates between texts, which are any bytes, and tokens: byte-level byte pair encoding, as of GPT-2. The bytes of a
-// word (see WordSplitter) are tokens, and pairs of adjacent tokens are merged into one, the pair that comes first in a
-// list of merges first. Without merges the tokens are the bytes. One more token ends each text.
+// Translates between texts, which are any bytes, and tokens: GPT-2's byte-level byte pair encoding. A word's bytes (see
+// WordSplitter) are tokens, and pairs of adjacent tokens are merged, in the order of a list of merges. Without merges
+// the tokens are the bytes. A further token ends each text.
 //
 //   const Tokenizer tokenizer = gpt2_tokenizer("gpt2");
 //   tokenizer.decode(tokenizer.encode(text)) == text  // for every text
@@ -31,19 +31,19 @@ class Tokenizer {
     std::int32_t left, right, merged;
   };
 
-  // `bytes`: the token of each byte. Throws Error unless the tokens are 0 up to their number, each with one meaning,
-  // and merges are of tokens defined before.
+  // `bytes`: each byte's token. Throws Error unless the tokens are 0 up to their count, each with a single meaning, and
+  // merges use tokens defined before.
   Tokenizer(std::string name, const std::array<std::int32_t, 256>& bytes, std::vector<Merge> merges,
             std::int32_t end_of_text);
 
   const std::string& name() const { return name_; }
-  std::size_t vocabulary() const { return texts_.size(); }  // number of tokens
+  std::size_t vocabulary() const { return texts_.size(); }  // token count
   std::int32_t end_of_text() const { return end_of_text_; }
 
   std::vector<std::int32_t> encode(std::string_view text) const;                     // without the end of the text
   void encode_word(std::string_view word, std::vector<std::int32_t>& tokens) const;  // appends
 
-  // Tokens that mark the end of a text, or that are out of range, have no bytes.
+  // Tokens that mark a text's end, or that are out of range, have no bytes.
   std::string decode(std::span<const std::int32_t> tokens) const;
   std::string_view bytes_of(std::int32_t token) const;
 
@@ -58,16 +58,16 @@ class Tokenizer {
   std::array<std::int32_t, 256> bytes_;
   std::vector<Merge> merges_;
   std::int32_t end_of_text_;
-  std::vector<std::string> texts_;                        // of each token
-  std::unordered_map<std::uint64_t, std::size_t> ranks_;  // of a pair: its first merge
+  std::vector<std::string> texts_;                        // for each token
+  std::unordered_map<std::uint64_t, std::size_t> ranks_;  // for a pair: its first merge
 };
 
-// Encodes texts that arrive in pieces, of any size. For one thread: it keeps the tokens of frequent words.
+// Encodes texts that arrive in pieces. For a single thread: it keeps frequent words' tokens.
 class TextEncoder {
  public:
   explicit TextEncoder(const Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
 
-  // Both append to `tokens`; finish() the rest of the text and the token that ends it.
+  // Both append to `tokens`; finish() appends the rest of the text and the token that ends it.
   void add(std::string_view text, std::vector<std::int32_t>& tokens);
   void finish(std::vector<std::int32_t>& tokens);
 
@@ -81,10 +81,10 @@ class TextEncoder {
   WordMap<std::vector<std::int32_t>> known_;
 };
 
-Tokenizer bytes_tokenizer();  // 256 bytes, and 256 as the end of a text
+Tokenizer bytes_tokenizer();  // 256 bytes, and 256 to end a text
 
-// Reads encoder.json and vocab.bpe, the files that OpenAI released with GPT-2, or vocab.json and merges.txt, Hugging
-// Face's names of them. Throws Error naming the file and the problem.
+// Reads encoder.json and vocab.bpe, the files that OpenAI released with GPT-2, or vocab.json and merges.txt, as Hugging
+// Face names them. Throws Error naming the file and the problem.
 Tokenizer gpt2_tokenizer(const std::filesystem::path& folder);
 
 }  // namespace annulus

@@ -57,7 +57,7 @@ class Pairs {
     std::vector<std::size_t> words;  // that have it, or had it
   };
 
-  // Adds the pairs of a word, or removes them. `is_new`: whether a pair was not in the word before.
+  // Adds a word's pairs, or removes them. `is_new`: whether a pair was not in the word before.
   template <class IsNew>
   void change_counts(std::size_t word, std::int64_t sign, const IsNew& is_new) {
     const auto& [tokens, count] = words_[word];
@@ -90,8 +90,8 @@ class Pairs {
 
   std::vector<Word> words_;
   std::unordered_map<Pair, Found, HashOfPair> found_;
-  std::unordered_map<Pair, std::int64_t, HashOfPair> before_;  // the counts, of pairs whose counts have been changed
-  // Counts, and the negative tokens, so that of equal counts those with the lower tokens come first.
+  std::unordered_map<Pair, std::int64_t, HashOfPair> before_;  // the old counts, for pairs with changed counts
+  // Counts, and the negative tokens, so that among equal counts the pair with the lower tokens comes first.
   std::priority_queue<std::tuple<std::int64_t, std::int32_t, std::int32_t>> queue_;
 };
 

@@ -7,12 +7,12 @@
 
 namespace annulus {
 
-// Learns the merges of a tokenizer from texts: in each step, of all pairs of adjacent tokens within words the most
-// frequent one becomes a token (Sennrich, Haddow, Birch, "Neural machine translation of rare words with subword units",
-// ACL 2016). Of equally frequent pairs the one with the lower tokens. The result depends on the texts only.
+// Learns a tokenizer's merges from texts: in each step, the most frequent pair of adjacent tokens within words becomes
+// a token (Sennrich, Haddow, Birch, "Neural machine translation of rare words with subword units", ACL 2016). Among
+// equally frequent pairs the pair with the lower tokens does. The result depends on the texts only.
 class TokenizerTrainer {
  public:
-  // A text, in pieces of any size, as for WordSplitter.
+  // Adds a text, in pieces of any size, as for WordSplitter.
   void add(std::string_view text);
   void finish();
 

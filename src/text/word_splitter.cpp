@@ -20,7 +20,7 @@ constexpr const char* kWord = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}++| ?\p{N}++| ?[
                               R"(]++|[)" WHITE_SPACE R"(]+(?![^)" WHITE_SPACE R"(])|[)" WHITE_SPACE R"(]+)";
 #undef WHITE_SPACE
 
-// The longest beginning of the text that is valid UTF-8, and whether the text ends within a character after it.
+// The text's longest beginning that is valid UTF-8, and whether the text ends within a character after it.
 struct ValidPart {
   std::size_t bytes;
   bool is_incomplete;
@@ -36,7 +36,7 @@ ValidPart valid_part(std::string_view text) {
   return {valid, false};
 }
 
-// The largest part of a word, at most WordSplitter::kMostWordBytes, that ends between characters.
+// Returns a word's largest part, at most WordSplitter::kMostWordBytes, that ends between characters.
 std::size_t cut_word(std::string_view word) {
   std::size_t end = WordSplitter::kMostWordBytes;
   while ((static_cast<unsigned char>(word[end]) & 0xc0) == 0x80) --end;

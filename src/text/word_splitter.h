@@ -10,11 +10,11 @@
 
 namespace annulus {
 
-// Cuts texts into words by GPT-2's rule: contractions ('s, 're), letters, digits or other characters with at most one
-// space before them, and the spaces between. Tokens never cross words. Words, put together, are the text.
+// Cuts texts into words by GPT-2's rule: contractions ('s, 're), letters, digits or other characters with at most a
+// single space before them, and the spaces between. Tokens never cross words. Words, put together, are the text.
 //
 // A text arrives in pieces of any size, and its words do not depend on them. Two differences from GPT-2 make any bytes
-// a text: a byte that is not part of valid UTF-8 is a word, and a word ends after kMostWordBytes.
+// a text: a byte outside valid UTF-8 is a word, and a word ends after kMostWordBytes.
 class WordSplitter {
  public:
   using Take = std::function<void(std::string_view word)>;
@@ -24,18 +24,18 @@ class WordSplitter {
   WordSplitter();
   ~WordSplitter();
 
-  // The words of which more bytes could be part are kept until the next call.
+  // Words that further bytes could belong to are kept until the next call.
   void add(std::string_view text, const Take& take);
-  void finish(const Take& take);  // the text ends; the next call of add() begins another one
+  void finish(const Take& take);  // the text ends; the next call to add() begins another text
 
-  // The bytes that are not part of valid UTF-8, in all texts so far.
+  // Returns how many bytes were outside valid UTF-8, in all texts so far.
   std::uint64_t invalid_bytes() const { return invalid_bytes_; }
 
  private:
   struct Expression;
 
   void split(bool ends, const Take& take);
-  // Returns the number of bytes taken from a valid part of the text; `ends`: no character follows.
+  // Returns how many bytes were taken from a valid part of the text; `ends`: no character follows.
   std::size_t split_valid(std::string_view text, bool ends, const Take& take);
 
   std::unique_ptr<const Expression> expression_;

@@ -21,7 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::uint64_t kLengthBytes = 8, kMostHeaderBytes = 100'000'000;  // the limit of the format's own library
+constexpr std::uint64_t kLengthBytes = 8, kMostHeaderBytes = 100'000'000;  // the limit in the format's own library
 constexpr const char* kMetadata = "__metadata__";
 
 template <class Stored>
@@ -31,13 +31,13 @@ float from_bytes(const std::uint8_t* bytes) {
   return static_cast<float>(value);
 }
 
-float from_bf16(const std::uint8_t* bytes) {  // the upper half of a float32
+float from_bf16(const std::uint8_t* bytes) {  // a float32's upper half
   std::uint16_t half;
   std::memcpy(&half, bytes, sizeof half);
   return std::bit_cast<float>(std::uint32_t{half} << 16);
 }
 
-float from_f16(const std::uint8_t* bytes) {  // a sign, 5 bits of exponent, 10 of mantissa
+float from_f16(const std::uint8_t* bytes) {  // a sign, 5 exponent bits, 10 mantissa bits
   std::uint16_t half;
   std::memcpy(&half, bytes, sizeof half);
   const int exponent = half >> 10 & 31, mantissa = half & 1023;
@@ -73,9 +73,9 @@ const StoredType* find_type(std::string_view name) {
   return found == kTypes.end() ? nullptr : &*found;
 }
 
-// Parses JSON in which no object has a key twice; of equal keys a JSON object would keep the last.
+// Parses JSON in which no object has a key twice; among equal keys a JSON object would keep the last.
 nlohmann::json parse_header(const std::string& text, const fs::path& file) {
-  std::vector<std::set<std::string>> keys;  // of the open objects
+  std::vector<std::set<std::string>> keys;  // in the open objects
   std::optional<std::string> duplicate;
   const auto check = [&](int, nlohmann::json::parse_event_t event, const nlohmann::json& parsed) {
     using Event = nlohmann::json::parse_event_t;
@@ -99,7 +99,7 @@ bool are_sizes(const nlohmann::json& json) {
   return json.is_array() && std::ranges::all_of(json, [](const auto& one) { return one.is_number_unsigned(); });
 }
 
-// Returns the tensor that an entry of the header describes.
+// Returns the tensor that a header entry describes.
 StoredTensor parse_entry(const std::string& name, const nlohmann::json& json, const fs::path& file) {
   const auto complain = [&](const std::string& problem) {
     fail("{}: tensor {}: {}", file.string(), printable(name), problem);

@@ -13,8 +13,8 @@
 
 namespace annulus {
 
-// Files of weights in the format of github.com/huggingface/safetensors: the length of the header in 8 bytes, the header
-// as JSON, with each tensor's type, shape and place, and the tensors' data. All numbers are little-endian.
+// Weight files in the format of github.com/huggingface/safetensors: the header's length in 8 bytes, the header as JSON,
+// with each tensor's type, shape and place, and the tensors' data. All numbers are little-endian.
 
 // A tensor in a file. Its elements are row-major.
 struct StoredTensor {
@@ -26,14 +26,14 @@ struct StoredTensor {
 
 class SafetensorsFile {
  public:
-  // Reads and checks the header: the tensors must fill the data without gaps or overlaps, and their sizes must be those
-  // of their types and shapes. Throws Error naming the file and the problem.
+  // Reads and checks the header: the tensors must fill the data without gaps or overlaps, and in the sizes that their
+  // types and shapes need. Throws Error naming the file and the problem.
   explicit SafetensorsFile(const std::filesystem::path& file);
 
-  const std::vector<StoredTensor>& tensors() const { return tensors_; }  // in the order of the data
+  const std::vector<StoredTensor>& tensors() const { return tensors_; }  // in the data's order
 
-  // Returns the elements of a tensor of this file as float32. Throws Error naming the tensor if it does not have
-  // floating-point elements (F16, BF16, F32 or F64), or if one of them is not finite in float32.
+  // Returns the elements of a tensor in this file as float32. Throws Error naming the tensor if it does not have
+  // floating-point elements (F16, BF16, F32 or F64), or if an element is not finite in float32.
   std::vector<float> read(const StoredTensor& tensor) const;
 
  private:
@@ -51,8 +51,8 @@ struct TensorToStore {
 };
 
 // Creates or replaces `file` atomically. `metadata`: texts in addition to format and producer. Tensors are stored in
-// the order of the format's own library, which aligns them: 8-byte elements first, then by name. Returns the file's
-// size in bytes. Throws Error if it cannot be written.
+// the order that the format's own library uses, which aligns them: 8-byte elements first, then by name. Returns the
+// file's size in bytes. Throws Error if it cannot be written.
 std::uint64_t write_safetensors(const std::filesystem::path& file, std::vector<TensorToStore> tensors,
                                 const std::map<std::string, std::string>& metadata);
 

@@ -34,7 +34,7 @@ std::string converted_name(const fs::path& file) {
       file.string(), file.string(), converted_name(file));
 }
 
-// Throws Error if the file is recognized as one of another kind.
+// Throws Error if the file is recognized as another kind.
 void expect_no_other_kind(const fs::path& file, const std::string& begin) {
   const std::string name = file.string();
   switch (content_kind(begin)) {
@@ -61,7 +61,7 @@ void expect_no_other_kind(const fs::path& file, const std::string& begin) {
   }
 }
 
-// The names of the tensors in each file of an index.
+// Returns the names of the tensors in each file of an index.
 std::map<std::string, std::vector<std::string>> read_index(const fs::path& file) {
   std::vector<std::uint8_t> bytes;
   read_file(file, kMostIndexBytes, bytes);
@@ -79,7 +79,7 @@ std::map<std::string, std::vector<std::string>> read_index(const fs::path& file)
   return names;
 }
 
-// "3" of model-00001-of-00003.safetensors; empty if it is not a part.
+// Returns "3" for model-00001-of-00003.safetensors; empty if it is not a part.
 std::string parts_of(const fs::path& file) {
   const std::string stem = file.stem().string();
   const std::size_t of = stem.rfind("-of-");
