@@ -21,7 +21,7 @@ struct BenchInputOptions {
 
 // Reads batches as training does for the given time and discards them. Reports images/s, images/s per busy processor,
 // what the threads spend time on, and, for images stored as the network gets them, the speed relative to memcpy. Every
-// rank reads its share. Collective; prints, and writes JSON if requested.
+// rank reads a share. Collective; prints, and writes JSON if requested.
 void bench_input(const World& world, const BenchInputOptions& options);
 
 }  // namespace annulus

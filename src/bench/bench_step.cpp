@@ -384,7 +384,7 @@ void print(const Candidates& candidates, const StepWork& work) {
   }
 }
 
-// Prints how much all-reduces slow down concurrent computation, because they use its cores, caches and memory.
+// Prints how much all-reduces slow down concurrent computation, because they use the same cores, caches and memory.
 void print_slow_down(const Candidates& candidates) {
   const auto alone = std::ranges::find_if(candidates, [](const Candidate& c) { return !c.all_reduce->info().reduces; });
   if (alone == candidates.end()) return;

@@ -33,12 +33,12 @@ struct NamedTensor {
   std::vector<float> outer_velocity{};  // for the local strategy's outer optimizer; empty if there is none
 };
 
-// The groups in a checkpoint's file, in which each parameter has an array under its own name: the values, the
+// The groups in a checkpoint's file, in which each parameter has an array under that parameter's name: the values, the
 // optimizer's states, and what else NamedTensor has.
 constexpr std::string_view kParameters = "parameters", kAverage = "average", kOuterVelocity = "outer_velocity";
 constexpr std::array<std::string_view, 2> kStateNames = {"velocity", "second_moment"};
 
-// A checkpoint without its tensors. Independent of ranks and devices.
+// A checkpoint without tensors. Independent of ranks and devices.
 struct CheckpointHeader {
   std::string model;  // name in the zoo, or of an ONNX file
   std::string onnx;   // that file without the parameters' values; empty for the zoo
@@ -49,7 +49,7 @@ struct CheckpointHeader {
   RunState run;
   std::string order;                  // the samples' order, as returned by order_of()
   ImageSize image;                    // size of the network's input
-  DatasetInfo data;                   // the training data; its size is not stored
+  DatasetInfo data;                   // the training data; the size is not stored
   std::vector<DataField> samples;     // for the training and test data, see sample_fields(); empty for an average
   std::string summing;                // how gradients were all-reduced; their last bits depend on it
   std::vector<std::string> frozen{};  // names of the parameters that training did not change
@@ -70,7 +70,7 @@ struct CheckpointArray {
   std::span<const float> values;
 };
 
-// A checkpoint's arrays one after the other, so that they need not be in memory together.
+// A checkpoint's arrays in sequence, so that they need not be in memory together.
 struct ArraySource {
   std::size_t arrays = 0, values = 0;  // how many arrays, and values in them; or more
   std::function<void(const std::function<void(const CheckpointArray&)>& visit)> for_each;

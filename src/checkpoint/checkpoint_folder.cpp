@@ -30,7 +30,7 @@ std::optional<std::uint64_t> step_of(const std::string& name) {
   return step;
 }
 
-// Calls a file-system operation that reports errors in its last argument.
+// Calls a file-system operation that reports errors in the last argument.
 template <class Operation>
 void check(const fs::path& file, const char* action, const Operation& operation) {
   std::error_code error;

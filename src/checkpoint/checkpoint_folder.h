@@ -78,7 +78,7 @@ class CheckpointFolder {
   Measure best_by_;
 };
 
-// `place`: a checkpoint file, or a run's folder, for its newest checkpoint. Throws Error if there is none.
+// `place`: a checkpoint file, or a run's folder, for the newest checkpoint in it. Throws Error if there is none.
 StoredCheckpoint find_checkpoint(const std::filesystem::path& place);
 
 }  // namespace annulus

@@ -8,7 +8,7 @@ namespace {
 
 using Visit = std::function<void(const CheckpointArray&)>;
 
-// An array is sent as four lists, each after its size. An empty group follows after the last array.
+// An array is sent as four lists, each after the size. An empty group follows after the last array.
 template <class Values>
 void send(const Channel& channel, const Values& values) {
   const std::size_t size = values.size();

@@ -17,7 +17,7 @@ double bytes_on(WireType wire, std::size_t bytes) {
   return static_cast<double>(bytes) / (wire == WireType::fp32 ? 1 : 2);
 }
 
-// A rank in the ring: its clock and messages in flight.
+// A rank in the ring: the clock and messages in flight.
 struct RingRank {
   double now = 0;
   double sent = 0;             // when all posted messages have left

@@ -31,7 +31,7 @@ struct MeasuredLink {
 };
 
 // Fits a link to the ring's rows in a file from `annulus bench all-reduce --json`: message-ring's, or else ring's.
-// Throws Error if the file has rows for fewer than two sizes, or if two kinds of links were measured as one.
+// Throws Error if the file has rows for fewer than two sizes, or if two kinds of links were measured together.
 MeasuredLink fit_link(const std::filesystem::path& file);
 
 }  // namespace annulus

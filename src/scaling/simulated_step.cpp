@@ -22,7 +22,7 @@ class VirtualLane final : public Lane {
   double now_ = 0;
 };
 
-// Runs all-reduces one after the other, each with its modeled duration.
+// Runs all-reduces in sequence, each with the modeled duration.
 class VirtualAllReduce final : public AllReduce {
  public:
   VirtualAllReduce(VirtualLane& lane, const AllReduceModel& sum)
@@ -239,7 +239,7 @@ class Simulation {
   const StepProfile profile_;
   const std::size_t ranks_;
   const double slow_down_;
-  const double slowest_;  // its computing, relative to the mean rank's
+  const double slowest_;  // computing on this rank, relative to the mean rank's
   const Arena arena_;
   const Range table_;                          // in floats; empty if no embedding is shared
   const std::unique_ptr<std::byte[]> memory_;  // never touched, so it takes no physical memory

@@ -37,7 +37,7 @@ struct SpansOfPass {
     ++count;
   }
 
-  std::vector<std::optional<std::size_t>> backward;  // for each layer; its forward span's place is the layer's number
+  std::vector<std::optional<std::size_t>> backward;  // for each layer; the forward span's place is the layer's number
   std::size_t count;
 };
 
@@ -101,7 +101,7 @@ class EarlyReports {
   Device& device_;
   std::vector<Range> layers_;                                        // where their gradients are in the arena, in bytes
   std::vector<Report> pass_;                                         // from the pass that is running
-  std::vector<std::map<std::size_t, std::vector<double>>> seconds_;  // for each layer, by bytes from its first gradient
+  std::vector<std::map<std::size_t, std::vector<double>>> seconds_;  // for each layer, by bytes from the first gradient
 };
 
 // Returns how long an exchange takes without all-reduces. If `all_tokens`, other ranks have every token in the

@@ -59,7 +59,7 @@ class Tokenizer {
   std::vector<Merge> merges_;
   std::int32_t end_of_text_;
   std::vector<std::string> texts_;                        // for each token
-  std::unordered_map<std::uint64_t, std::size_t> ranks_;  // for a pair: its first merge
+  std::unordered_map<std::uint64_t, std::size_t> ranks_;  // for a pair: the first merge
 };
 
 // Encodes texts that arrive in pieces. For a single thread: it keeps frequent words' tokens.

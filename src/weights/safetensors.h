@@ -16,7 +16,7 @@ namespace annulus {
 // Weight files in the format of github.com/huggingface/safetensors: the header's length in 8 bytes, the header as JSON,
 // with each tensor's type, shape and place, and the tensors' data. All numbers are little-endian.
 
-// A tensor in a file. Its elements are row-major.
+// A tensor in a file, with row-major elements.
 struct StoredTensor {
   std::string name;
   std::string type;  // "F32"

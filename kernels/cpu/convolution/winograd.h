@@ -9,7 +9,7 @@ namespace annulus::cpu {
 // A 3x3 convolution with stride 1 by Winograd's method (Lavin and Gray, "Fast algorithms for convolutional networks",
 // CVPR 2016): F(2x2, 3x3) computes 2x2 outputs in 16 instead of 36 multiplications for each pair of channels, F(4x4,
 // 3x3) 4x4 outputs in 36 instead of 144. The latter is used if it needs clearly fewer multiplications for the image:
-// tiles that extend beyond its border are computed whole.
+// tiles that extend beyond the border are computed whole.
 //
 //   outputs = A^T [ sum over input channels of (G weights G^T) * (B^T inputs B) ] A        (* element by element)
 //

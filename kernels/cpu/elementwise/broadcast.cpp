@@ -10,7 +10,7 @@
 namespace annulus::cpu {
 namespace {
 
-// Each operator has its value, and the factors by which the output's gradient enters the gradients of a and b.
+// Each operator has a value, and the factors by which the output's gradient enters the gradients of a and b.
 struct Sum {
   static float value(float a, float b) { return a + b; }
   static float slope_a(float, float) { return 1; }

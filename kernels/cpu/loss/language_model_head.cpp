@@ -115,7 +115,7 @@ class LanguageModelHeadOp : public PlainOp {
     }
   }
 
-  // Calls work(tokens) for each block when its logits are computed.
+  // Calls work(tokens) for each block when the logits are computed.
   template <class Work>
   void for_each_block(const Work& work) {
     take_tokens(integers(input_view(1)), length_, vocabulary_, 1, targets_);

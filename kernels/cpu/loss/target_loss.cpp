@@ -31,7 +31,7 @@ struct SquaredTerms {
   }
 };
 
-// A loss that compares values with targets in the same shape: the mean of its terms. Samples are computed in parallel
+// A loss that compares values with targets in the same shape: the mean over terms. Samples are computed in parallel
 // and summed in order, so that the result does not depend on the thread count.
 template <class Terms>
 class TargetLossOp : public Op {

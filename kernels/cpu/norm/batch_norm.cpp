@@ -1,7 +1,7 @@
 // Our own batch normalization, optionally with the addition and the ReLU at the end of a residual block. It is bound by
 // memory: it reads the input twice, while oneDNN's reads it three times and does not support the addition. (Every value
-// depends on the statistics of its channel, so two passes are needed in any case.) A few channels at a time go through
-// both passes, so the second pass finds the first one's input in the cache.
+// depends on the channel's statistics, so two passes are needed in any case.) A few channels at a time go through both
+// passes, so the second pass finds the first pass's input in the cache.
 
 #include <omp.h>
 
@@ -21,12 +21,12 @@ namespace {
 
 enum Index { kScale, kShift, kMean, kVariance, kCount };
 
-// Partial results of one channel in one plane. All planes have the same number of pixels.
+// Partial results for a channel in a plane. All planes have the same pixel count.
 struct Moments {
   float mean, squares;  // squares: sum of the squared distances to that mean
 };
 struct GradientSums {
-  float plain, by_distance;  // sums of the output's gradient, and of it times the input's distance to the mean
+  float plain, by_distance;  // sums of the output's gradient, and of this times the input's distance to the mean
 };
 
 // Converts a vector's `mask` (0 or -1 in each lane) to a bit for each lane; mask_of() converts back.
@@ -157,7 +157,7 @@ class BatchNormOp : public Op {
     if (info_.sums_over_ranks) {
       in_rounds(
           sum_one, [=, this](std::size_t channel) { share_gradients(channel, sample_weight); }, nothing);
-      share(2 * channels_);  // the number of images is known
+      share(2 * channels_);  // the image count is known
       in_rounds(
           nothing, [this](std::size_t c) { set_backward(c, shared(0, c), shared(1, c)); }, write_one);
     } else {
@@ -166,8 +166,8 @@ class BatchNormOp : public Op {
     }
   }
 
-  // All-reduces the data of a synchronized batch norm: two sums for each channel, and the number of images in them.
-  // (The number of values would be too large for float32.)
+  // All-reduces a synchronized batch norm's data: two sums for each channel, and how many images they cover. (The value
+  // count would be too large for float32.)
   void share(std::size_t count) {
     if (sum_over_ranks_) sum_over_ranks_({reinterpret_cast<std::byte*>(shared_.data()), count * sizeof(float)});
   }
@@ -179,13 +179,13 @@ class BatchNormOp : public Op {
     shared_[channels_ + channel] = static_cast<float>(second);
   }
 
-  // The number of values in each channel's statistics.
+  // Returns how many values each channel's statistics cover.
   double count() const {
     const auto images = info_.sums_over_ranks ? static_cast<double>(shared_.back()) : static_cast<double>(batch_);
     return images * static_cast<double>(pixels_);
   }
 
-  // Processes the blocks of channels in rounds whose data fit into the threads' caches. In each round, calls `first`
+  // Processes the channel blocks in rounds with data that fit into the threads' caches. In each round, calls `first`
   // for all planes, `between` for all channels, and then `second` for all planes; a thread has the same planes in both.
   template <class First, class Between, class Second>
   void in_rounds(const First& first, const Between& between, const Second& second) const {
@@ -211,7 +211,7 @@ class BatchNormOp : public Op {
     }
   }
 
-  // Calls body(lane) for the first lane of each vector of a plane's channels.
+  // Calls body(lane) for the first lane in each vector of a plane's channels.
   template <std::size_t block, class Body>
   void for_each_vector_of(const Body& body) const {
     for (std::size_t lane = 0; lane < inner_; lane += block) body(lane);
@@ -235,7 +235,7 @@ class BatchNormOp : public Op {
     });
   }
 
-  // Returns the mean of this rank's batch, and the sum of the squared distances to it.
+  // Returns the mean over this rank's batch, and the sum of squared distances to it.
   std::pair<double, double> moments(std::size_t channel) const {
     const auto images = static_cast<double>(batch_), pixels = static_cast<double>(pixels_);
     double mean = 0, squares = 0;
@@ -252,8 +252,8 @@ class BatchNormOp : public Op {
     set_forward(channel, static_cast<float>(mean), static_cast<float>(squares / count()));
   }
 
-  // Computes the sums of distances to the running mean, which is the same on all ranks, and of their squares. Means
-  // close to it lose no precision.
+  // Sums the distances to the running mean, which is the same on all ranks, and the squared distances. Means close to
+  // it lose no precision.
   void share_moments(std::size_t channel) {
     const auto [mean, squares] = moments(channel);
     const double distance = mean - static_cast<double>(parameter_values_[kMean][channel]);
@@ -381,7 +381,8 @@ class BatchNormOp : public Op {
   }
 
   // Returns the sums over a plane's pixels of the two numbers that terms(pixel) returns. Chains are independent sums,
-  // so that no addition waits for the previous one; they are short, so that rounding errors stay small in large images.
+  // so that no addition waits for the previous addition; they are short, so that rounding errors stay small in large
+  // images.
   template <std::size_t block, class Terms>
   auto two_sums(const Terms& terms) const {
     using Floats = typename Lanes<block>::Floats;
@@ -417,7 +418,7 @@ class BatchNormOp : public Op {
     return load<typename Lanes<block>::Floats>(of_channels.data() + plane % blocks_ * inner_ + lane);
   }
 
-  // Stores two adjacent numbers for each channel of a plane.
+  // Stores two adjacent numbers for each channel in a plane.
   template <std::size_t block>
   void put(std::size_t plane, std::size_t lane, typename Lanes<block>::Floats first,
            typename Lanes<block>::Floats second) {
@@ -440,10 +441,10 @@ class BatchNormOp : public Op {
   bool training_;
   dnnl::memory::desc layout_, added_layout_, partial_layout_;
   std::size_t batch_, channels_;
-  std::size_t pixels_, middle_;                                   // of a plane; the middle one's index
+  std::size_t pixels_, middle_;                                   // in a plane; the index of the middle pixel
   std::size_t inner_, blocks_;                                    // channels in a plane; planes in an image
   bool vectors_;                                                  // whether a plane's channels fill vectors
-  std::vector<float> mean_, variance_, factor_, slope_, offset_;  // of each channel; zero for padding channels
+  std::vector<float> mean_, variance_, factor_, slope_, offset_;  // for each channel; zero for padding channels
   std::vector<std::uint8_t> positive_;  // a bit for each positive output, a byte for each vector
   Adapted added_, added_gradient_;
   float* partial_ = nullptr;

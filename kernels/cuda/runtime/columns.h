@@ -9,7 +9,7 @@ namespace annulus::cuda {
 // The launch configuration for kernels over a {rows, channels'} matrix that process each channel separately. A block
 // takes `height` rows by `width` neighbouring vectors (16 bytes each) at a time and moves down the matrix, so a thread
 // always has the same channels and keeps their constants and sums in registers. The order of sums over the rows depends
-// only on the sizes: each thread adds up its rows, the block its threads, and then another kernel, or the blocks that
+// only on the sizes: each thread adds up rows, the block adds up threads, and then another kernel, or the blocks that
 // arrive last, add up the blocks.
 struct Columns {
   static constexpr unsigned kThreads = 256;                     // in a block, or slightly fewer

@@ -12,7 +12,7 @@ class LaneClock {
  public:
   LaneClock();
 
-  // Puts a mark after all work that has been enqueued on the stream. Returns its number, from 1. Only the last
+  // Puts a mark after all work that has been enqueued on the stream. Returns the mark's number, from 1. Only the last
   // kRemembered marks are kept.
   std::uint64_t mark(cudaStream_t stream);
   double seconds(std::uint64_t mark);                   // waits until the work before it is done

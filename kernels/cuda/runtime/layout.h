@@ -12,7 +12,7 @@ namespace annulus::cuda {
 // weights gives zeros, forward and backward. So every kernel reads and writes 16 bytes at a time, and every product
 // has sizes that suit tensor cores.
 //
-// The channels are dimension 1 of four, else the last dimension, unless an operation chooses otherwise for its output:
+// The channels are dimension 1 of four, else the last dimension, unless an operation chooses otherwise for an output:
 //
 //   {batch, channels, height, width}  is stored as {batch, height, width, channels'}
 //   {batch, units}                    as {batch, units'}

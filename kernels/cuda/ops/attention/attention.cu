@@ -10,8 +10,8 @@
 // all tiles of keys (in backward: of queries), so that no matrix of attention weights is in memory. Sums are in
 // float32.
 //
-// If cuDNN has a plan for a pass, which it may have in 16 bits, that plan is used instead, except with dropout, as its
-// masks are ours. Both store logarithms of sums in the same form, so either can compute the other's backward pass.
+// If cuDNN has a plan for a pass, which it may have in 16 bits, that plan is used instead, except with dropout, where
+// the masks are ours. Both store logarithms of sums in the same form, so either can compute the other's backward pass.
 namespace annulus::cuda {
 namespace {
 

@@ -1,7 +1,7 @@
-// Convolutions with groups. cuDNN has no fast engines for groups of few channels, and its layouts would pad a depthwise
-// convolution's weights eightfold. Here weights are stored as {channels of a group, rows, columns, filters'}, so a
-// thread has a vector of neighbouring filters at a pixel. Depthwise convolutions, with a filter for each channel, are
-// bound by memory and read 16 bytes at a time.
+// Convolutions with groups. cuDNN has no fast engines for groups with few channels, and cuDNN's layouts would pad a
+// depthwise convolution's weights eightfold. Here weights are stored as {channels in a group, rows, columns, filters'},
+// so a thread has a vector of neighbouring filters at a pixel. Depthwise convolutions, with a filter for each channel,
+// are bound by memory and read 16 bytes at a time.
 
 #include "kernels/cuda/ops/convolution/grouped_convolution.h"
 
@@ -17,15 +17,15 @@ namespace {
 
 constexpr unsigned kThreads = 256;
 
-// Windows along one axis of an image.
+// Windows along an image's axis.
 struct Axis {
   unsigned kernel, stride, padding, dilation, pixels, outputs;
 
-  // The input pixel that a position of the kernel has in a window; not less than `pixels` if there is none.
+  // Returns the input pixel that a kernel position has in a window; not less than `pixels` if there is none.
   __device__ unsigned pixel(unsigned output, unsigned position) const {
     return output * stride + position * dilation - padding;
   }
-  // The window in which a position of the kernel has this pixel; not less than `outputs` if there is none.
+  // Returns the window in which a kernel position has this pixel; not less than `outputs` if there is none.
   __device__ unsigned output(unsigned pixel, unsigned position) const {
     const unsigned first = pixel + padding - position * dilation;
     return first % stride == 0 ? first / stride : outputs;
@@ -35,7 +35,7 @@ struct Axis {
 struct Groups {
   Axis rows, columns;
   unsigned channels, filters;      // in all
-  unsigned inputs_of, filters_of;  // a group: numbers of channels and of filters
+  unsigned inputs_of, filters_of;  // a group: how many channels and filters
   unsigned vectors_in, vectors_out;
 
   __host__ __device__ unsigned taps() const { return rows.kernel * columns.kernel; }
@@ -104,7 +104,7 @@ __global__ void convolve_backward(Predecessor previous, Groups g, const T* weigh
   }
 }
 
-// blockIdx.z is the number of a weight of each filter. Its gradient is a sum over the columns of the output's gradient.
+// blockIdx.z numbers the weights in a filter. A weight's gradient is a sum over the columns of the output's gradient.
 template <class T, bool depthwise>
 __global__ void __launch_bounds__(Columns::kThreads, Columns::kBlocksEach)
     weight_sums(Predecessor previous, Groups g, Columns outputs, const T* input, const T* output_gradient,

@@ -6,7 +6,7 @@
 namespace annulus::cuda {
 namespace {
 
-// Each operator has its value, and the factors by which the output's gradient enters the gradients of a and b.
+// Each operator has a value, and the factors by which the output's gradient enters the gradients of a and b.
 struct Sum {
   __device__ static float value(float a, float b) { return a + b; }
   __device__ static float slope_a(float, float) { return 1; }
@@ -140,7 +140,7 @@ struct Gradient {
   }
 };
 
-// The output takes its layout from the operand with the output's shape, if there is one.
+// The output takes the layout from the operand with the output's shape, if there is one.
 TensorSpec output_spec(const Arithmetic& operation, const Specs& inputs, DataType type) {
   const Shape shape = operation.output_shape({inputs[0].shape, inputs[1].shape});
   for (const TensorSpec& input : inputs)
@@ -161,7 +161,7 @@ class ArithmeticOp : public Op {
     info_.backward_reads_output = false;
     for (const TensorSpec& input : inputs) {
       gradients_.emplace_back(shape, input, all, context);
-      // Each vector is read before its result is written in its place. (Not so for gradients: the first of two would
+      // Each vector is read before the result replaces it. (Not so for gradients: the first of two would
       // overwrite the values that the second is computed from.)
       const bool same = input.shape == shape && input.layout->name() == info_.output.layout->name();
       info_.inputs.push_back({.backward_reads = !linear(op_), .output_may_overwrite = same, .adds_to_gradient = true});

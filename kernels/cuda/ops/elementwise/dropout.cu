@@ -35,7 +35,7 @@ class DropoutOp : public Op {
         loop_(loop_over<1>(channels_last(inputs[0]), {row_major_strides(inputs[0].shape)}, kLanes<T>)),
         vectors_(vectors_of(channels_last(inputs[0]))) {
     info_.output = inputs[0];
-    // Each vector is read before its result replaces it.
+    // Each vector is read before the result replaces it.
     info_.inputs = {{.backward_reads = false,
                      .output_may_overwrite = true,
                      .gradient_may_overwrite = true,

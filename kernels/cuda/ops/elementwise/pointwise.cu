@@ -40,7 +40,7 @@ class PointwiseOp : public Op {
   PointwiseOp(const TensorSpec& input, std::size_t inputs, Context& context)
       : context_(context), vectors_(channels_last(input).bytes() / kVectorBytes) {
     info_.output = input;
-    // Each value is read before its result replaces it.
+    // Each value is read before the result replaces it.
     info_.inputs.assign(inputs, {.backward_reads = false,
                                  .output_may_overwrite = true,
                                  .gradient_may_overwrite = true,

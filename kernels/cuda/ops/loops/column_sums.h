@@ -123,7 +123,7 @@ __device__ Sum added_in_halves(Sum (&sums)[count]) {
   return sums[0];
 }
 
-// Adds up all groups; each has stored its sum in place of its first stripe's.
+// Adds up all groups; each has stored the sum in place of the first stripe's.
 template <class Sum>
 __device__ Sum sum_of_groups(const Columns& columns, const Sum* partial, unsigned channel) {
   constexpr unsigned kBatch = 8, kBatches = Columns::kGroups / kBatch;

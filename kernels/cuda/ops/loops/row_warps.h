@@ -31,7 +31,7 @@ struct Rows {
   }
 };
 
-// Sums over the warp, for all its threads.
+// Sums over the warp, for all threads in it.
 __device__ inline float warp_sum(float value) {
   for (int lanes = 16; lanes > 0; lanes /= 2) value += __shfl_xor_sync(0xffffffffu, value, lanes);
   return value;

@@ -19,7 +19,7 @@ __global__ void put_terms(Predecessor previous, const __grid_constant__ Loop<ope
     to.put(term(loop.at(static_cast<unsigned>(i))), i);
 }
 
-// Adds up columns: each of `columns` is a vector of the sum, its rows are the terms. `kept` loops over the columns,
+// Adds up columns: each of `columns` is a vector of the sum, the rows are the terms. `kept` loops over the columns,
 // `reduced` over the rows.
 template <class T, unsigned operands, class Term>
 __global__ void __launch_bounds__(Columns::kThreads, Columns::kBlocksEach)

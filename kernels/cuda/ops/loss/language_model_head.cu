@@ -27,7 +27,7 @@ struct Windows {
 };
 
 // Runs a block, a single column of threads, for each token from `first` on: stores the token's loss and, if
-// `loss_scale` is not null, replaces its logits by weight * (probabilities - target probabilities).
+// `loss_scale` is not null, replaces the logits by weight * (probabilities - target probabilities).
 template <class T>
 __global__ void token_losses(Predecessor previous, T* logits, std::size_t stride, Windows windows, std::size_t first,
                              float weight, const float* loss_scale, TokenLoss* losses) {

@@ -1,9 +1,9 @@
-// Batch normalization, optionally with the addition and the ReLU at the end of a residual block. All of it is bound by
+// Batch normalization, optionally with the addition and the ReLU at the end of a residual block. All is bound by
 // memory: forward reads the input twice and writes the output, and backward reads the input and the output's gradient
 // twice and writes the input's gradient. (The two passes cannot be merged: every value depends on the statistics.) An
-// addition accesses one more value in forward and one in backward. A ReLU stores a bit for each value, instead of
-// reading the output again. Convolutions before and after it may do the passes of forward and the first one of
-// backward, and a max pool after it the one that writes the output (fusible_norm.h).
+// addition accesses a further value in forward and in backward. A ReLU stores a bit for each value, instead of reading
+// the output again. Neighbouring convolutions may do forward's passes and backward's first, and a max pool after the
+// norm the pass that writes the output (fusible_norm.h).
 
 #include <optional>
 #include <type_traits>
@@ -18,21 +18,21 @@ namespace annulus::cuda {
 namespace {
 
 enum Index { kScale, kShift, kMean, kVariance, kCount };
-constexpr unsigned kChannelThreads = 128;  // of kernels with one thread for each channel
+constexpr unsigned kChannelThreads = 128;  // in kernels with a thread for each channel
 
 unsigned channel_blocks(unsigned channels) {
   return (channels + kChannelThreads - 1) / kChannelThreads;
 }
 
-// For each channel, in float32: results that one pass leaves to another.
+// For each channel, in float32: results that a pass leaves to another.
 struct Statistics {
   static constexpr std::size_t kArrays = 7;
 
-  float *mean, *variance, *inverse;  // of the batch, and 1 / sqrt(variance + epsilon)
+  float *mean, *variance, *inverse;  // the batch's, and 1 / sqrt(variance + epsilon)
   float *factor, *offset;            // output = factor input + offset
   float *slope, *intercept;          // input's gradient = factor output's + slope input + intercept
-  // The factor and the offset in 16 bits, if the next operation computes the output, else null. Then those in float32
-  // are rounded likewise, so that backward differentiates what that operation computes.
+  // The factor and the offset in 16 bits, if the next operation computes the output, else null. Then the float32 factor
+  // and offset are rounded, too, so that backward differentiates what that operation computes.
   __half *scale16 = nullptr, *shift16 = nullptr;
   // The output as a function of (input - mean) inverse, if the next operation computes it for gradient sums, else null.
   float *scale_normalized = nullptr, *shift_normalized = nullptr;
@@ -67,8 +67,8 @@ struct Statistics {
   }
 };
 
-// The all-reduced data of a synchronized batch norm: two sums for each channel, and the number of images in them. (The
-// number of values would be too large for float32.)
+// What a synchronized batch norm all-reduces: two sums for each channel, and how many images they cover. (The value
+// count would be too large for float32.)
 struct SharedSums {
   float* memory;
   unsigned channels;
@@ -81,9 +81,9 @@ struct SharedSums {
   __device__ float& images() const { return memory[2 * channels]; }
 };
 
-// What a channel's moments are used for: they are the batch's, or this rank's part of a synchronized batch norm's. Then
-// it shares the sums of distances to the running mean, which is the same on all ranks, and of their squares. Means
-// close to it lose no precision.
+// What a channel's moments are used for: they are the batch's, or this rank's part in a synchronized batch norm. The
+// latter shares the sums of distances to the running mean, which is the same on all ranks, and of squared distances.
+// Means close to it lose no precision.
 struct UseMoments {
   const float *scale, *shift, *running_mean;
   float epsilon, images;
@@ -201,8 +201,8 @@ __global__ void __launch_bounds__(Columns::kThreads, Columns::kBlocksEach)
 }
 
 // How a backward pass finds out where the ReLU was active. Everywhere: there is none, or the gradient is already zero
-// elsewhere. Stored: from the bit that forward stored for each value. Recomputed: from the output, computed again.
-// In windows: the ReLU, if any, is a part of the max pool after it, from whose windows the gradient is gathered.
+// elsewhere. Stored: from the bit that forward stored for each value. Recomputed: from the output, computed again. In
+// windows: the ReLU, if any, is a part of the max pool after it, and the gradient is gathered from the pool's windows.
 enum class Active { everywhere, stored, recomputed, in_windows };
 
 // The max pool after a batch norm, for Active::in_windows.
@@ -245,15 +245,14 @@ __device__ Vector<T> passed(const Fetched<T, active>& fetched, unsigned positive
   }
 }
 
-// The number of a thread's loads in flight in a backward pass. A gathered gradient takes more registers.
+// How many loads a thread has in flight in a backward pass. A gathered gradient takes more registers.
 template <Active active>
 constexpr unsigned kBackwardBatch = active == Active::in_windows ? 1 : 2;
 
-// The destinations of the parameters' gradients and of this rank's contribution to the statistics; all are null if none
-// is needed.
+// Where the parameters' gradients and this rank's contribution to the statistics go; all are null if none is needed.
 struct ParameterGradients {
   float *scale, *shift, *mean, *variance;
-  float weight;  // of the statistics
+  float weight;  // the statistics'
 
   // Inference needs the unbiased variance; the batch's is smaller by a factor of (n - 1) / n.
   __device__ void set(unsigned channel, const Sums<2>& sums, float unscale, const Statistics& statistics,
@@ -269,7 +268,7 @@ struct ParameterGradients {
 // What a channel's sums are used for. If the batch norm is synchronized, they are this rank's part of the sums that the
 // input's gradient needs; the parameters' gradients are all-reduced later with all others.
 struct UseGradientSums {
-  float pixels, images;  // of this rank
+  float pixels, images;  // this rank's
   const float* unscale;
   bool frozen;  // the statistics do not depend on the input
   Statistics statistics;
@@ -287,7 +286,7 @@ struct UseGradientSums {
   }
 };
 
-// The sums of the gradient, and of the gradient times the input's distance to the mean.
+// Sums the gradient, and the gradient times the input's distance to the mean.
 template <class T, Active active>
 __global__ void __launch_bounds__(Columns::kThreads, Columns::kBlocksEach)
     gradient_sums(Predecessor previous, Columns columns, const T* __restrict__ input,
@@ -495,7 +494,7 @@ class BatchNormOp : public Op, public FusibleNorm {
                               statistics_, to,     shared_};
     compute_gradient_sums(use);
     if (operation_.synchronized) {
-      add_up(shared_.bytes() - sizeof(float));  // the number of images is known
+      add_up(shared_.bytes() - sizeof(float));  // the image count is known
       launch(finish_shared_backward, channel_blocks(columns_.channels), kChannelThreads, lane(), shared_, pixels_,
              statistics_);
     }

@@ -32,7 +32,7 @@ struct Statistics {
         intercept(memory + 6 * count) {}
 };
 
-// blockIdx.z is the sample; rows are its pixels.
+// blockIdx.z is the sample; rows are pixels in it.
 template <class T>
 __global__ void __launch_bounds__(Columns::kThreads, Columns::kBlocksEach)
     channel_moments(Predecessor previous, Columns pixels, const T* input, Moments* partial) {

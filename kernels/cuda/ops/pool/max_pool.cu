@@ -16,7 +16,7 @@ template <class T, bool normalized>
 __global__ void max_pool(Predecessor previous, Pool pool, const T* input, FusibleNorm::OutputFactors norm, T* output,
                          Numbers<T>* from, float least, unsigned outputs) {
   await(previous);
-  constexpr unsigned kBatch = 3;  // of a row of the window: loads in flight
+  constexpr unsigned kBatch = 3;  // in a window row: loads in flight
   for (std::size_t i = grid_thread(); i < outputs; i += grid_threads()) {
     const Place place(static_cast<unsigned>(i), pool.out_height, pool.out_width, pool.vectors);
     Vector<T> factor{}, offset{};
@@ -30,7 +30,7 @@ __global__ void max_pool(Predecessor previous, Pool pool, const T* input, Fusibl
       best.at[k] = least;
       numbers[k] = kNoPixel;
     }
-    // Unsigned positions before the image wrap around, and so are beyond its end.
+    // Unsigned positions before the image wrap around, and so are beyond the image's end.
     const unsigned first_column = place.column * pool.columns.stride - pool.columns.padding;
     for (unsigned row = place.row * pool.rows.stride - pool.rows.padding, y = 0; y < pool.rows.kernel; ++y, ++row) {
       if (row >= pool.height) continue;

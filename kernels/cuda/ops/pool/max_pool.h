@@ -6,7 +6,7 @@
 #include "kernels/cuda/ops/loops/image_place.h"
 #include "kernels/cuda/ops/loops/vectors.h"
 
-// Max pooling, for its own kernels and for a batch norm's before it (fusible_norm.h).
+// Max pooling, for the pool's kernels and for a batch norm's before it (fusible_norm.h).
 namespace annulus::cuda {
 
 // Windows over images. A row of pixels in an image is `vectors` times 16 bytes.

@@ -1,4 +1,4 @@
-// Mean, and Expand, its counterpart: either sums what the other repeats.
+// Mean, and Expand, the counterpart: either sums what the other repeats.
 
 #include <algorithm>
 

@@ -57,7 +57,7 @@ class SoftmaxOp : public Op {
   SoftmaxOp(const TensorSpec& input, Context& context) : context_(context) {
     const ChannelsLast& layout = channels_last(input);
     info_.output = input;
-    // Each vector is read for the last time before its result replaces it.
+    // Each vector is read for the last time before the result replaces it.
     info_.inputs = {{.backward_reads = false,
                      .output_may_overwrite = true,
                      .gradient_may_overwrite = true,

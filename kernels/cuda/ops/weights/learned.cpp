@@ -10,7 +10,7 @@ void copy(DeviceView from, DeviceView to, const Context& context) {
   check(cudaMemcpyAsync(to.address, from.address, to.bytes, cudaMemcpyDeviceToDevice, context.lane.get()));
 }
 
-// The parameter has the output's order, so its copy in the value type is the output.
+// The parameter has the output's order, so the copy in the value type is the output.
 class LearnedOp : public Op {
  public:
   LearnedOp(const Learned& operation, Context& context) : context_(context) {
