@@ -125,7 +125,7 @@ class Copying {
 };
 
 // Waits until the threads have prefetched all they may; otherwise they would read on while something else is measured.
-// A thread counts its samples in a batch after it has read them.
+// A thread counts samples in a batch after it has read them.
 void await_readers(const Loader& loader, double batch_seconds) {
   const std::chrono::duration<double> quiet(std::max(kQuietSeconds, 2 * batch_seconds));
   std::uint64_t before;

@@ -38,9 +38,9 @@ struct BenchStepOptions {
 // Times the training step of `annulus train`, including all-reduce and optimizer, on a single batch in memory, with
 // random images or tokens, or read from data files. A step takes as long as on the slowest rank. Several all-reduces
 // take turns, some steps each, so that the machine's drifting speed affects all; if "none" is among them, the compute
-// time of each is compared with that of "none". With a checkpoint, the network and the optimizer begin with its weights
-// and states, because training after thousands of steps may be slower than at the start. The root prints a table.
-// Collective.
+// time of each is compared with that of "none". With a checkpoint, the network and the optimizer begin with the
+// checkpoint's weights and states, because training after thousands of steps may be slower than at the start. The root
+// prints a table. Collective.
 void bench_step(const World& world, const BenchStepOptions& options);
 
 }  // namespace annulus

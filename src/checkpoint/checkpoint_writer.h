@@ -6,7 +6,7 @@
 
 namespace annulus {
 
-// Writes a run's checkpoints one after the other on a background thread while training continues. The next call to
+// Writes a run's checkpoints in sequence on a background thread while training continues. The next call to
 // check() or finish() throws a failed write's Error. The destructor waits for the last write and ignores the Error.
 class CheckpointWriter {
  public:

@@ -29,8 +29,8 @@ void set_outer_velocity(Checkpoint& checkpoint, Model& model,
 // model one by one. REQUIRES: the optimizer is not sharded(); everything outlives the source.
 ArraySource arrays_of(Model& model, const Optimizer& optimizer);
 
-// `averaged`: restores the moving average instead. REQUIRES: the checkpoint has one. Throws Error naming the file if
-// the checkpoint does not match the model.
+// `averaged`: restores the moving average instead. REQUIRES: the checkpoint has an average. Throws Error naming the
+// file if the checkpoint does not match the model.
 void restore_parameters(const CheckpointFile& file, Model& model, bool averaged = false);
 
 // Copies rank 0's weights to every rank's. Collective.

@@ -43,7 +43,7 @@ AllReduceModel doubling(const Cluster& cluster, std::size_t ranks) {
           fmt::format("recursive doubling over messages of {}", to_string(cluster.wire))};
 }
 
-// Takes the faster algorithm for each size; a run measures the crossover at its start.
+// Takes the faster algorithm for each size; a run measures the crossover when it starts.
 AllReduceModel over_messages(const Cluster& cluster, std::size_t ranks) {
   const AllReduceModel small = doubling(cluster, ranks), large = message_ring(cluster, ranks);
   const std::size_t crossover = find_crossover(small.seconds, large.seconds);
@@ -55,7 +55,7 @@ AllReduceModel nothing() {
   return {[](std::size_t) { return 0.0; }, "none, because there is only one rank"};
 }
 
-// A rank reads its chunk from every other rank's array on the node, and writes the sum back to these arrays
+// A rank owns a chunk: reads it from every other rank's array on the node, and writes the sum back to these arrays
 // (shared_memory_all_reduce.h). If there are several nodes, `across_nodes` all-reduces the chunk in between. Small
 // arrays are read and sent whole; on a single node a run measures the crossover at its start.
 AllReduceModel shm(const Cluster& cluster, std::size_t ranks, const std::optional<AllReduceModel>& across_nodes,
@@ -75,7 +75,7 @@ AllReduceModel shm(const Cluster& cluster, std::size_t ranks, const std::optiona
   return {[=](std::size_t bytes) { return bytes <= small ? whole(bytes) : in_chunks(bytes); }, std::move(name)};
 }
 
-// Each rank on a node forms a ring with its counterparts on other nodes; these rings share the node's link.
+// Each rank on a node forms a ring with the counterparts on other nodes; these rings share the node's link.
 AllReduceModel hierarchical(const Cluster& cluster, std::size_t ranks) {
   Cluster nodes = cluster;
   nodes.ranks_per_node = 1;

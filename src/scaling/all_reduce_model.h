@@ -14,7 +14,7 @@ namespace annulus {
 // Predicts how long an all-reduce takes on machines that are not available: runs the algorithms' schedules in virtual
 // time on links with a given latency and bandwidth.
 //
-// A link carries messages one after another, in both directions concurrently: a message's last byte leaves bytes /
+// A link carries messages in sequence, in both directions concurrently: a message's last byte leaves bytes /
 // bandwidth after the previous message has left, and arrives a latency later. (R. W. Hockney, "The communication
 // challenge for MPP", Parallel Computing 20, 1994.) The model assumes that all ranks begin an all-reduce together, that
 // nothing else uses the links, and that switches carry all links' traffic.

@@ -28,7 +28,7 @@ struct Interference {
 };
 
 // Simulates a training step in virtual time: in the order of SynchronousStep, with GradientBuckets' own schedule. The
-// slowest rank is simulated, and all-reduces run one after the other. The step is in steady state: buckets that the
+// slowest rank is simulated, and all-reduces run in sequence. The step is in steady state: buckets that the
 // previous step has deferred finish during forward.
 //
 // If the profile has a shared embedding, the tokens are all-reduced before forward, and the rows after backward, before

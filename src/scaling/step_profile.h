@@ -31,7 +31,7 @@ namespace annulus {
 // in ascending order: this many bytes from the layer's first gradient on are final this long after the layer's backward
 // began.
 //
-// For a language model, "batch" counts windows of "length" tokens; if its head shares the token embedding, the profile
+// For a language model, "batch" counts windows of "length" tokens; if the head shares the token embedding, the profile
 // also has
 //
 //     "embedding": {"vocabulary": 50257, "row_bytes": 3072, "own_ms": 0.8, "row_us": 0.3}
@@ -75,7 +75,7 @@ struct StepProfile {
 };
 
 // Measures forward and backward on this batch, layer by layer, for about `seconds`. Gradients are overwritten and not
-// all-reduced. On a GPU layers run one by one, which is slower than a step's CUDA graphs.
+// all-reduced. On a GPU layers run separately, which is slower than a step's CUDA graphs.
 std::vector<LayerProfile> profile_layers(Model& model, const Batch& batch, double seconds);
 
 // Measures how long exchanging a shared embedding's rows takes; returns nothing if none is shared. `none` allocates the
@@ -84,7 +84,7 @@ std::optional<EmbeddingProfile> profile_embedding(Model& model, const Batch& bat
 
 nlohmann::json to_json(const StepProfile& profile);
 
-// Reads the profile from bench step's output. Throws Error if the file has no profile or an invalid one.
+// Reads the profile from bench step's output. Throws Error if the file has no valid profile.
 StepProfile read_profile(const std::filesystem::path& file);
 
 }  // namespace annulus

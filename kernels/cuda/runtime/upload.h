@@ -9,7 +9,7 @@ namespace annulus::cuda {
 
 // Copies from host memory, which may change once a call returns, while the lane is still computing earlier work. Copies
 // go through pinned memory; large copies go on a separate stream to a staging buffer on the GPU, from which the lane
-// copies them in its order. prefetch() starts this staging before the upload.
+// copies them in order. prefetch() starts this staging before the upload.
 class Uploader {
  public:
   Uploader();
