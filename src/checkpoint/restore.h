@@ -21,9 +21,8 @@ std::vector<NamedTensor> snapshot(Model& model);
 
 // Adds the optimizer's next state, an arena with the gradients' layout.
 void add_state(Checkpoint& checkpoint, Model& model, DeviceView state);
-void set_average(Checkpoint& checkpoint, Model& model, DeviceView average);  // adds the average, in that layout
-void set_outer_velocity(Checkpoint& checkpoint, Model& model,
-                        DeviceView velocity);  // adds the velocity, in that layout
+void set_average(Checkpoint& checkpoint, Model& model, DeviceView average);          // in that layout
+void set_outer_velocity(Checkpoint& checkpoint, Model& model, DeviceView velocity);  // in that layout
 
 // Returns a checkpoint's arrays with the current parameters, their average, and the optimizer's states, read from the
 // model one by one. REQUIRES: the optimizer is not sharded(); everything outlives the source.

@@ -175,7 +175,7 @@ std::optional<Scaled> added(const Scaled& a, const Scaled& b) {
   return all;
 }
 
-// Tells what a layer computes from the pixels; nothing if it does more than scaling, limiting and rearranging them.
+// Finds what a layer computes from the pixels; nothing if it does more than scaling, limiting and rearranging them.
 class Follow {
  public:
   Follow(const Draft& draft, const Draft::Layer& layer, const Lookup& lookup)

@@ -131,9 +131,7 @@ class NodeReader {
 
   Shape input_shape(std::size_t input) const;        // for batch()
   Shape other_input_shape(std::size_t input) const;  // for the second batch in batch_constants.h
-  std::string text(Value value) const {
-    return to_string(reader_.draft_.shape(value, 1));
-  }  // the value's shape, for errors
+  std::string text(Value value) const { return to_string(reader_.draft_.shape(value, 1)); }  // a shape, for errors
   Shape shape(Value value) const { return reader_.draft_.shape(value, reader_.batch_); }
 
   // Returns a constant input's values; null if it is not constant, or throws Error.

@@ -47,8 +47,7 @@ class Move {
   Context& context_;
   Pull pull_{};
   bool same_size_;
-  std::optional<unsigned>
-      transposed_;  // the dimension with elements that are neighbours in the source, but not in `to`
+  std::optional<unsigned> transposed_;  // the dimension with neighbours in the source, but not in `to`
 };
 
 // Moves a tensor of values to another layout for the same shape.
