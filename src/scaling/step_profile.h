@@ -24,7 +24,7 @@ namespace annulus {
 // layers from the last to the first, and a layer's parameters in order. A shared parameter's gradient belongs to
 // its last layer. All times are per step; layers' times are medians.
 //
-// A layer whose backward pass reports gradients as final before it ends also has
+// A layer also has, if its backward reports gradients as final before it ends,
 //
 //     "early": [{"gradient_bytes": 1088, "ms": 0.4}, ...]
 //

@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::size_t kBlock = kChannelBlock;
 constexpr std::size_t kRun = 8;             // neighbouring outputs with sums in registers
-constexpr std::size_t kImagesTogether = 4;  // images whose weight gradients are summed up first
+constexpr std::size_t kImagesTogether = 4;  // images with weight gradients summed up first
 
 using Vector = Lanes<kBlock>::Floats;
 using dnnl::memory;

@@ -17,7 +17,7 @@ using Vector = Lanes<kBlock>::Floats;
 
 constexpr std::size_t kWindow = 5;          // rows and columns
 constexpr std::size_t kRun = 10;            // outputs with sums that fit into registers beside a window row's weights
-constexpr std::size_t kImagesTogether = 4;  // in a group whose weight gradients are summed up first
+constexpr std::size_t kImagesTogether = 4;  // in a group with weight gradients summed up first
 constexpr std::size_t kMostPlainChannels = 4;
 constexpr std::size_t kWeightBlock = kBlock * kBlock;  // a tap's weights between two blocks of channels
 

@@ -17,7 +17,7 @@ struct Columns {
   static constexpr unsigned kBlocksEach = 3;                    // for each multiprocessor, all resident
   static constexpr unsigned kRowsEach = 4;                      // for each thread, at least
   static constexpr unsigned kSumChannels = 8;                   // in a block that adds up the blocks' sums
-  static constexpr unsigned kGroups = kThreads / kSumChannels;  // of stripes, each summed up first
+  static constexpr unsigned kGroups = kThreads / kSumChannels;  // stripe groups, each summed up first
 
   Columns(std::size_t rows, std::size_t channels, unsigned lanes, int multiprocessors);
 
@@ -29,7 +29,7 @@ struct Columns {
   dim3 sum_block() const { return {kSumChannels, kGroups}; }
   std::size_t partial_sums() const { return std::size_t{stripes} * channels; }
 
-  // For kernels whose last blocks add up the blocks' sums.
+  // For kernels that let the last blocks add up all blocks' sums.
   std::size_t counters() const { return std::size_t{tiles} * (kGroups + 1); }
 
   std::size_t rows;

@@ -8,7 +8,7 @@ namespace annulus::cuda {
 namespace {
 
 constexpr unsigned kThreads = 256;
-constexpr std::size_t kBlock = 1024;  // tokens whose logits are computed together
+constexpr std::size_t kBlock = 1024;  // tokens with logits computed together
 
 // A token's loss, whether it is predicted, and whether it is not missing.
 struct TokenLoss {

@@ -28,7 +28,7 @@ class GradientClip {
   float* gradients_;
   const SumOverRanks sum_over_ranks_;      // empty if this rank has all gradients
   std::function<double(double)> include_;  // empty if there are no other ranks
-  std::vector<Chunk> chunks_;              // of the trained parameters here, in the arena's order
+  std::vector<Chunk> chunks_;              // the trained parameters here, in the arena's order
   Buffer device_chunks_, squares_, all_squares_, state_, sum_;
 };
 
