@@ -218,6 +218,12 @@ class Survive(UndisturbedTest):
                      prefix=[ROOT / "scripts/launch", "-np", "3", *launch_options, *program])
         return result, [line for line in result.err.splitlines() if line.startswith("launch:")]
 
+    def test_further_options_of_mpirun(self):
+        out = self.folder / "out"
+        result, lines = self.launch(out, "--", "--bind-to", "none", max_steps=4)
+        self.assertEqual((result.status, lines), (0, []), str(result))
+        self.assertIn("--bind-to none", result.err)
+
     def test_a_rank_ends_before_the_others_can_survive_it(self):
         """The others wait for it in MPI_Init: launch starts the job again."""
         def launch(case):
