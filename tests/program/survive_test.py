@@ -4,6 +4,7 @@ import os
 import pathlib
 import signal
 import subprocess
+import time
 
 import h5py
 
@@ -253,6 +254,27 @@ class Survive(UndisturbedTest):
                 ({"data": "none.h5"}, 1), ({"no_such_option": 1}, 2), ({"help": True}, 0))):
             with self.subTest(options=options):
                 self.assertEqual((result.status, lines), (status, []), str(result))
+
+    def test_ranks_of_a_killed_mpirun_are_ended(self):
+        """By themselves they go on for a second; launch knows them by their job's number."""
+        out = self.folder / "out"
+        process = start(*self.training(out, survive=True, **{**RUN, "epochs": 1000000, "stall_timeout": 60}),
+                        prefix=[ROOT / "scripts/launch", "-np", "3"])
+        self.addCleanup(lambda: process.poll() is None and os.killpg(process.pid, signal.SIGKILL))
+        while process.poll() is None and not any(out.glob("metrics.jsonl")):
+            time.sleep(0.05)
+        ranks = {}
+        for child in helper.children(process.pid):
+            if found := rank_processes(child):
+                mpirun, ranks = child, found
+        self.assertEqual(sorted(ranks), [0, 1, 2])
+        os.kill(mpirun, signal.SIGKILL)
+        result = finish(process)
+        self.assertEqual((result.status, result.err.splitlines()[-1]),
+                         (helper.STOPPED, "launch: mpirun was killed (signal 9): the job ends"), str(result))
+        self.assertLess(result.seconds, 10)
+        time.sleep(0.3)  # in which the kernel frees their memory
+        self.assertEqual([rank for rank, number in ranks.items() if helper.is_running(number)], [])
 
     def test_random_disturbances(self):
         """A short form of scripts/chaos, with scripts/launch."""
