@@ -18,9 +18,9 @@
 
 namespace annulus {
 
-// Describes an all-reduce; constant except for `description`.
+// Describes an all-reduce. `description` and `common` may change in allocate(); the other members are constant.
 struct AllReduceInfo {
-  // For the user, in one line: the algorithm and the reason for choosing it. May change in allocate().
+  // For the user, in one line: the algorithm and the reason for choosing it.
   std::string description;
 
   // The addition order, and the precision that values are rounded to on the way. Equal texts mean equal bits if ranks
@@ -108,7 +108,7 @@ class AllReduce {
 
  protected:
   void expect_possible(const Request& request) const;  // throws Error
-  void describe(std::string description) { info_.description = std::move(description); }
+  void update(AllReduceInfo info) { info_ = std::move(info); }
 
  private:
   AllReduceInfo info_;

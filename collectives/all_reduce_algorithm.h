@@ -28,7 +28,6 @@ class AllReduceAlgorithm {
     std::optional<std::size_t> crossover = {};
     WireType wire = WireType::fp32;
     bool halves = false;
-    bool common = false;
   };
 
   AllReduceAlgorithm(Info info, std::shared_ptr<AllReduceContext> context)
@@ -38,8 +37,10 @@ class AllReduceAlgorithm {
   const Info& info() const { return info_; }
   const std::shared_ptr<AllReduceContext>& context() const { return context_; }
 
-  // Where it sums, if this depends on the memory that allocate() finds: for the user.
+  // Both depend on the memory that allocate() has found. The way, for the user, says where it sums; see AllReduceInfo
+  // for `common`.
   virtual std::string way() const { return ""; }
+  virtual bool common() const { return false; }
 
   // Runs in place. Arrays may be in a GPU's memory. REQUIRES: every rank calls it with the same sizes and operations in
   // the same order; for a reduce-scatter, an all-gather and exact operations info().halves; for the first two also that

@@ -14,7 +14,7 @@ AllReduceInfo info_of(const AllReduceAlgorithm& algorithm, const std::string& na
           .crossover = info.crossover,
           .wire = info.wire,
           .halves = info.halves,
-          .common = info.common};
+          .common = algorithm.common()};
 }
 
 AllReduceWorker::AllReduceWorker(std::unique_ptr<AllReduceAlgorithm> algorithm, const std::string& name,
@@ -33,7 +33,7 @@ AllReduceWorker::~AllReduceWorker() {
 
 DeviceView AllReduceWorker::allocate(std::size_t bytes, Memory memory) {
   const auto allocated = algorithm_->allocate(bytes, memory);
-  describe(info_of(*algorithm_, name_, why_).description);
+  update(info_of(*algorithm_, name_, why_));
   return {allocated.data(), allocated.size()};
 }
 

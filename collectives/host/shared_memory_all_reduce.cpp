@@ -39,13 +39,18 @@ void sum_of_all(std::span<std::byte* const> arrays, std::size_t first, const Ran
 
 // Returns the Info for all nodes together.
 AllReduceAlgorithm::Info info_of(const World& node, const AllReduceAlgorithm* across_nodes) {
-  if (across_nodes == nullptr) return {.order = "ring of fp32", .halves = true, .common = true};
+  if (across_nodes == nullptr) return {.order = "ring of fp32", .halves = true};
   const AllReduceAlgorithm::Info& across = across_nodes->info();
   return {fmt::format("ring of fp32 on each node's {}, between nodes {}", node.size(), across.order), across.crossover,
           across.wire};
 }
 
 }  // namespace
+
+Range SharedMemoryAllReduce::Piece::part_of(const Range& chunk) const {
+  const Range common{std::max(chunk.begin, begin), std::min(chunk.end, begin + count)};
+  return common.begin < common.end ? Range{common.begin - begin, common.end - begin} : Range{0, 0};
+}
 
 void SharedMemoryAllReduce::Piece::sum(const Range& part, float* to) const {
   for (std::size_t rank = 0; rank < everywhere.size(); ++rank) {
@@ -65,6 +70,23 @@ SharedMemoryAllReduce::SharedMemoryAllReduce(World node, std::unique_ptr<AllRedu
       barrier_(memory_, std::move(context)) {
   for (auto& copy : copies_) copy = memory_.allocate(kMostSmallBytes);
   stage_ = memory_.allocate(kStageBytes);
+}
+
+// On several nodes other nodes would not know of it.
+std::span<std::byte> SharedMemoryAllReduce::allocate(std::size_t bytes, Memory memory) {
+  const bool in_common = memory == Memory::common && common();
+  try {
+    return in_common ? memory_.allocate_common(bytes) : memory_.allocate(bytes);
+  } catch (const NoSharedMemory&) {
+    if (across_nodes_) throw;
+  }
+  elsewhere_ = true;
+  common_elsewhere_ |= in_common;
+  return AllReduceAlgorithm::allocate(bytes, memory);
+}
+
+std::string SharedMemoryAllReduce::way() const {
+  return elsewhere_ ? "piece by piece, because /dev/shm has too little space" : "";
 }
 
 // The stage is an array in shared memory like any other.
@@ -92,9 +114,7 @@ void SharedMemoryAllReduce::run(std::span<float> values, const Collective& colle
 
 void SharedMemoryAllReduce::sum(std::span<float> values) {
   if (values.size_bytes() <= small_bytes_) return sum_copies(values);
-  const auto arrays = memory_.everywhere(std::as_bytes(values));
-  if (arrays.empty()) return sum_staged(values);
-  sum_in_place({arrays, values.size(), 0, values.size()});
+  in_pieces(values, [this](const Piece& piece) { sum_in_place(piece); });
 }
 
 Range SharedMemoryAllReduce::chunk(std::size_t count) const {
@@ -102,30 +122,43 @@ Range SharedMemoryAllReduce::chunk(std::size_t count) const {
   return RingPartition::chunk_of(count, static_cast<std::size_t>(node.size()), static_cast<std::size_t>(node.rank()));
 }
 
-SharedMemoryAllReduce::Piece SharedMemoryAllReduce::in_place(std::span<float> values) {
+// An array elsewhere goes through the stage.
+void SharedMemoryAllReduce::in_pieces(std::span<float> values, const std::function<void(const Piece& piece)>& run) {
   const auto arrays = memory_.everywhere(std::as_bytes(values));
-  if (arrays.empty()) fail("half an all-reduce in shared memory of an array that is not there");
-  return {arrays, values.size(), 0, values.size()};
+  if (!arrays.empty()) return run({arrays, values.size(), 0, values.size()});
+  const std::size_t fit = stage_.size() / sizeof(float);
+  for (std::size_t begin = 0; begin < values.size(); begin += fit) {
+    const std::span<float> part = values.subspan(begin, std::min(fit, values.size() - begin));
+    std::memcpy(stage_.data(), part.data(), part.size_bytes());
+    run({memory_.everywhere(stage_), part.size(), begin, values.size()});
+    std::memcpy(part.data(), stage_.data(), part.size_bytes());
+  }
 }
 
 void SharedMemoryAllReduce::reduce_scatter(std::span<float> values) {
   const TraceSpan span(lane(), "reduce-scatter");
-  barrier_.wait(1, 1, lane());  // every rank's array is ready
-  sum_own_chunk(in_place(values), chunk(values.size()));
+  in_pieces(values, [&](const Piece& piece) {
+    const bool staged = piece.everywhere[static_cast<std::size_t>(memory_.node().rank())] == stage_.data();
+    barrier_.wait(1, staged ? 2 : 1, lane());  // every rank's array is ready
+    sum_own_chunk(piece, piece.part_of(chunk(values.size())));
+    if (staged) barrier_.wait(2, 2, lane());  // no rank reads the stage any longer
+  });
 }
 
 void SharedMemoryAllReduce::all_gather(std::span<float> values) {
   const TraceSpan span(lane(), "all-gather");
   if (memory_.in_common(values.data())) return barrier_.wait(1, 1, lane());
-  barrier_.wait(1, 2, lane());  // every rank's chunk is ready
-  const Piece piece = in_place(values);
-  const std::size_t ranks = piece.everywhere.size(), own = static_cast<std::size_t>(memory_.node().rank());
-  for (std::size_t turn = 1; turn < ranks; ++turn) {  // not all from the same rank at a time
-    const std::size_t rank = (own + turn) % ranks;
-    const Range part = RingPartition::chunk_of(values.size(), ranks, rank);
-    std::memcpy(values.data() + part.begin, floats(piece.everywhere[rank], part.begin), part.size() * sizeof(float));
-  }
-  barrier_.wait(2, 2, lane());  // and no rank reads it any longer
+  in_pieces(values, [&](const Piece& piece) {
+    barrier_.wait(1, 2, lane());  // every rank's chunk is ready
+    const std::size_t ranks = piece.everywhere.size(), own = static_cast<std::size_t>(memory_.node().rank());
+    for (std::size_t turn = 1; turn < ranks; ++turn) {  // not all from the same rank at a time
+      const std::size_t rank = (own + turn) % ranks;
+      const Range part = piece.part_of(RingPartition::chunk_of(values.size(), ranks, rank));
+      std::memcpy(floats(piece.everywhere[own], part.begin), floats(piece.everywhere[rank], part.begin),
+                  part.size() * sizeof(float));
+    }
+    barrier_.wait(2, 2, lane());  // and no rank reads it any longer
+  });
 }
 
 // The two copies are used alternately, so a single barrier is enough: a rank writes its copy for all-reduce s + 2 after
@@ -181,16 +214,6 @@ void SharedMemoryAllReduce::sum_chunk_across_nodes(const Piece& piece, const Ran
   across_nodes_->all_reduce({sum, chunk.size()});
   for (std::size_t rank = 0; rank < arrays.size(); ++rank)
     if (rank != own) std::memcpy(floats(arrays[rank], chunk.begin), sum, chunk.size() * sizeof(float));
-}
-
-void SharedMemoryAllReduce::sum_staged(std::span<float> values) {
-  const std::size_t fit = stage_.size() / sizeof(float);
-  for (std::size_t begin = 0; begin < values.size(); begin += fit) {
-    const std::span<float> part = values.subspan(begin, std::min(fit, values.size() - begin));
-    std::memcpy(stage_.data(), part.data(), part.size_bytes());
-    sum_in_place({memory_.everywhere(stage_), part.size(), begin, values.size()});
-    std::memcpy(part.data(), stage_.data(), part.size_bytes());
-  }
 }
 
 }  // namespace annulus

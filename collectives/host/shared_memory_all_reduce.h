@@ -1,8 +1,10 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
+#include <string>
 
 #include "collectives/all_reduce_algorithm.h"
 #include "collectives/world/all_reduce_context.h"
@@ -37,8 +39,9 @@ namespace annulus {
 // algorithm, between the ranks that have this chunk. So a node's network link carries each element once instead of once
 // per rank, and all the node's ranks share the work of sending. (Small arrays are sent whole by every rank.)
 //
-// Arrays in allocate()'s memory are summed in place; arrays elsewhere are staged through it piece by piece. An array
-// must be at the same offset in that memory on all ranks.
+// Arrays in shared memory are summed in place; arrays elsewhere are staged through it piece by piece, with the same
+// bits on a single node, where allocate() takes ordinary memory if the system has too little shared memory. An array
+// must be at the same offset in allocate()'s memory on all ranks.
 class SharedMemoryAllReduce final : public AllReduceAlgorithm {
  public:
   // The largest small array. On several nodes it is always kSmallBytes, because there it affects the bits. On a single
@@ -57,9 +60,9 @@ class SharedMemoryAllReduce final : public AllReduceAlgorithm {
 
   void run(std::span<float> values, const Collective& collective) override;
   Range chunk(std::size_t count) const override;
-  std::span<std::byte> allocate(std::size_t bytes, Memory memory) override {
-    return memory == Memory::common && info().common ? memory_.allocate_common(bytes) : memory_.allocate(bytes);
-  }
+  std::span<std::byte> allocate(std::size_t bytes, Memory memory) override;
+  std::string way() const override;
+  bool common() const override { return !across_nodes_ && !common_elsewhere_; }
   std::uint64_t bytes_sent() const override { return across_nodes_ ? across_nodes_->bytes_sent() : 0; }
 
  private:
@@ -68,6 +71,7 @@ class SharedMemoryAllReduce final : public AllReduceAlgorithm {
     std::span<std::byte* const> everywhere;
     std::size_t count, begin, whole;
 
+    Range part_of(const Range& chunk) const;       // of the whole array that is in this piece
     void sum(const Range& part, float* to) const;  // sums `part` in ring order
   };
 
@@ -76,17 +80,17 @@ class SharedMemoryAllReduce final : public AllReduceAlgorithm {
   void all_gather(std::span<float> values);
   void sum_copies(std::span<float> values);
   void sum_in_place(const Piece& piece);
-  Piece in_place(std::span<float> values);
+  void in_pieces(std::span<float> values, const std::function<void(const Piece& piece)>& run);
   void sum_chunk(const Piece& piece, const Range& chunk);
   void sum_own_chunk(const Piece& piece, const Range& chunk);
   void sum_chunk_across_nodes(const Piece& piece, const Range& chunk);
-  void sum_staged(std::span<float> values);
 
   SharedMemory memory_;  // before the members that may still send from it
   std::unique_ptr<AllReduceAlgorithm> across_nodes_;
   NodeBarrier barrier_;
-  std::span<std::byte> copies_[2];  // for small arrays; used alternately
-  std::span<std::byte> stage_;      // for pieces, if arrays are in other memory
+  std::span<std::byte> copies_[2];                     // for small arrays; used alternately
+  std::span<std::byte> stage_;                         // for pieces, if arrays are in other memory
+  bool elsewhere_ = false, common_elsewhere_ = false;  // whether allocate() found too little shared memory
   std::size_t small_bytes_ = kSmallBytes;
   std::size_t small_ones_ = 0;  // so far
 };

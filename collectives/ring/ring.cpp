@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "collectives/world/shared_memory.h"
 #include "kernels/base/error.h"
 
 namespace annulus {
@@ -54,8 +55,12 @@ void Ring::run_halves(RingLink& link, std::span<float> values, std::size_t first
 }
 
 std::span<std::byte> Ring::allocate(std::size_t bytes, Memory) {
-  const auto memory = link_->allocate(bytes);
-  return memory.empty() ? memory_->allocate(bytes) : memory;
+  try {
+    if (const auto memory = link_->allocate(bytes); !memory.empty()) return memory;
+  } catch (const NoSharedMemory&) {
+    elsewhere_ = true;
+  }
+  return memory_->allocate(bytes);
 }
 
 // An exchange's slot is free again when the exchange has been collected, at most `window` exchanges later.

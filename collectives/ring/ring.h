@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "collectives/all_reduce_algorithm.h"
@@ -103,6 +104,7 @@ class Ring final : public AllReduceAlgorithm {
   void run(std::span<float> values, const Collective& collective) override;
   Range chunk(std::size_t count) const override { return RingPartition::chunk_of(count, size_, (rank_ + 1) % size_); }
   std::span<std::byte> allocate(std::size_t bytes, Memory memory) override;
+  std::string way() const override { return elsewhere_ ? "through copies, because /dev/shm has too little space" : ""; }
   std::uint64_t bytes_sent() const override { return bytes_sent_; }
 
  private:
@@ -116,6 +118,7 @@ class Ring final : public AllReduceAlgorithm {
   std::size_t rank_, size_;
   RingOptions options_;
   std::uint64_t bytes_sent_ = 0;
+  bool elsewhere_ = false;  // whether allocate() found too little shared memory
 };
 
 }  // namespace annulus

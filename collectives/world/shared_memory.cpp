@@ -67,10 +67,10 @@ int worst_of(const World& node, int error) {
 
 void expect_success(const World& node, int error, std::size_t bytes) {
   if (error != 0)
-    fail(
-        "cannot share {} bytes between the {} ranks of this node: {}; give /dev/shm more space, or use "
-        "--all-reduce mpi",
-        bytes, node.size(), std::strerror(error));
+    throw NoSharedMemory(
+        fmt::format("cannot share {} bytes between the {} ranks of this node: {}; give /dev/shm more space, or use "
+                    "--all-reduce mpi",
+                    bytes, node.size(), std::strerror(error)));
 }
 
 // Removes this user's empty files that killed ranks left between creating and unlinking. A file in use is locked,

@@ -8,8 +8,15 @@
 #include <vector>
 
 #include "collectives/world/world.h"
+#include "kernels/base/error.h"
 
 namespace annulus {
+
+// The system has too little shared memory. Thrown on all ranks of a node, or none.
+class NoSharedMemory : public Error {
+ public:
+  using Error::Error;
+};
 
 // Memory shared by a node's ranks: every rank has a part, and all ranks can access all parts.
 class SharedMemory {
@@ -22,8 +29,7 @@ class SharedMemory {
   void continue_with(World node);
 
   // Allocates a zeroed part of `bytes` bytes for each rank, aligned to pages, and returns this rank's. It lives as long
-  // as this object. Collective, with the same size on every rank. Throws Error if the system has too little shared
-  // memory.
+  // as this object. Collective, with the same size on every rank. Throws NoSharedMemory.
   std::span<std::byte> allocate(std::size_t bytes);
 
   // Allocates a single zeroed array for all ranks instead, and returns it; else as allocate().

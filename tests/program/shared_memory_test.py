@@ -4,7 +4,14 @@ import unittest
 
 import helper
 
-SMALL = ["unshare", "--mount", "--map-root-user", "sh", "-c", 'mount -t tmpfs -o size=100k tmpfs /dev/shm && exec "$@"', "sh"]
+
+
+def space(size):
+    """A command before others, which then find this much space in /dev/shm."""
+    return ["unshare", "--mount", "--map-root-user", "sh", "-c", f'mount -t tmpfs -o size={size} tmpfs /dev/shm && exec "$@"', "sh"]
+
+
+SMALL = space("100k")
 MESSAGES = {"OMPI_MCA_btl": "self,tcp"}  # Open MPI's own transport in shared memory would need more, too
 
 
@@ -12,7 +19,7 @@ MESSAGES = {"OMPI_MCA_btl": "self,tcp"}  # Open MPI's own transport in shared me
 class SmallSharedMemory(helper.ProgramTest):
     def train_small(self, name, ranks, prefix=SMALL, **options):
         out = self.folder / name
-        result = helper.run(*self.training(out, "lenet", seed=3, **{"batch": 10, "max_steps": 12, **options}), ranks=ranks,
+        result = helper.run(*self.training(out, seed=3, **{"model": "lenet", "batch": 10, "max_steps": 12, **options}), ranks=ranks,
                             prefix=prefix, environment=MESSAGES)
         self.assertEqual(result.status, 0, str(result))
         return out / "checkpoint.h5", result
@@ -40,6 +47,21 @@ class SmallSharedMemory(helper.ProgramTest):
             with self.subTest(name):
                 _, result = self.train_small(name, 3, **options)
                 self.assertIn("all-reduce  ring over MPI messages", result.out)
+
+    def test_gradients_that_do_not_fit(self):
+        """What an algorithm itself needs does: then gradients pass through it piece by piece, with the same bits."""
+        large = {"model": "resnet18", "max_steps": 3}  # buckets of several pieces
+        for number, (algorithm, size, options) in enumerate((
+                ("shm", "6m", {}), ("shm", "6m", {"strategy": "sharded"}), ("shm", "6m", {"strategy": "sharded", **large}),
+                ("shm", "6m", {"strategy": "local", "sync_every": 5}), ("ring", "15m", {}),
+                ("ring", "15m", {"strategy": "sharded"}), ("auto", "24m", large))):
+            with self.subTest(algorithm, **options):
+                options = {"model": "cnn", "all_reduce": algorithm, **options}
+                (shared, _), (pieces, result) = (self.train_small(f"{name}-{number}", 3, prefix, **options)
+                                                 for name, prefix in (("large", []), ("small", space(size))))
+                self.assertRegex(result.out, "all-reduce  .* because /dev/shm has too little space")
+                self.assertNotIn("messages", result.out)
+                self.assert_same_state(shared, pieces)
 
 
 if __name__ == "__main__":
