@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
+#include <string_view>
 #include <thread>
 
 namespace annulus {
@@ -52,6 +53,11 @@ std::optional<int> launched_local_rank() {
   for (const char* variable : {"OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID"})
     if (const auto rank = number(variable)) return rank;
   return std::nullopt;
+}
+
+bool mpirun_ends_with_a_rank() {
+  const char* recovers = std::getenv("OMPI_MCA_orte_enable_recovery");
+  return std::getenv("OMPI_MCA_orte_launch") != nullptr && (recovers == nullptr || recovers == std::string_view("0"));
 }
 
 void let_first_rank_report() {

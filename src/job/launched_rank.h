@@ -16,6 +16,9 @@ bool has_pmix_server();
 // Whether MPICH's or Intel's launcher runs: the process inherits a connection, or is given a port.
 bool has_pmi_server();
 
+// Whether Open MPI 4's mpirun runs without --enable-recovery: it ends the job when any rank dies.
+bool mpirun_ends_with_a_rank();
+
 // Waits, so that the first rank can report an error that most probably all ranks have (a missing file), and end them.
 void let_first_rank_report();
 

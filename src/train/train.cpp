@@ -23,6 +23,7 @@
 #include "src/io/printable.h"
 #include "src/io/standard_output.h"
 #include "src/job/consistency.h"
+#include "src/job/launched_rank.h"
 #include "src/job/signals.h"
 #include "src/onnx/network_file.h"
 #include "src/step/bucket_plan.h"
@@ -352,6 +353,10 @@ int train_in(World& world, const TrainOptions& options, Watchdog& watchdog, Memb
 int train(const World& everyone, const TrainOptions& options, Watchdog& watchdog) {
   World world = everyone;
   if (!options.survive || world.size() == 1) return train_in(world, options, watchdog, nullptr);
+  if (mpirun_ends_with_a_rank())
+    fail(
+        "--survive needs a launcher that does not end the job when a rank dies: scripts/launch or mpirun "
+        "--enable-recovery");
   Membership membership(world, options.lost_after);
   try {
     membership.leave(status_after_output(train_in(world, options, watchdog, &membership)));

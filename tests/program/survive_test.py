@@ -289,6 +289,13 @@ class Survive(UndisturbedTest):
                          [("kill", "any", [0]), ("kill", "start", [2]), ("kill", "any", [2]), ("frozen", "any", [3])])
         self.assertEqual([trial["status"] for trial in trials if trial["moment"] == "any"], [0, 0, 0], done.stdout)
 
+    def test_it_needs_a_launcher_that_goes_on(self):
+        """mpirun alone ended a complete run with status 1 and without a line."""
+        result = run(*self.training(self.folder / "out", survive=True, **RUN), ranks=2)
+        self.assertEqual((result.status, result.messages), (1, [
+            "annulus: --survive needs a launcher that does not end the job when a rank dies: scripts/launch or mpirun "
+            "--enable-recovery"]), str(result))
+
     def test_it_needs_shards_or_rounds(self):
         for strategy in "synchronous", "sharded":
             result = run(*self.training(self.folder / "out", survive=True, strategy=strategy))
