@@ -86,7 +86,7 @@ struct RunResult {
   std::optional<NoiseScale> gradient_noise;  // over the logged steps since the start or the resume
   Accounts accounts;
   double startup_seconds = 0, evaluation_seconds = 0, total_seconds = 0;
-  double earlier_seconds = 0;           // how long the parts before the resumed checkpoint took
+  double earlier_seconds = 0;           // how long the earlier parts took, up to the resumed checkpoint
   double checkpoint_seconds = 0;        // training was paused for checkpoints
   double checkpoint_write_seconds = 0;  // checkpoints were written in the background
 

@@ -75,7 +75,7 @@ void RunMetrics::add_times(const StepTimes& times, std::size_t samples, MetricsR
 
 // Runs on every rank although the result is the same: if only rank 0 measured, it would be late for the next step.
 std::optional<double> RunMetrics::gradient_norm(EpochResult& epoch) {
-  // With weights apart it would be the norm of this rank's part of the gradients.
+  // With weights apart it would be the norm of a single part's gradients, on this rank.
   if (!epoch.gradient_norms && !step_.weights_apart()) optimizer_.measure_norm();
   const GradientNorms norms = optimizer_.take_norms();
   if (epoch.gradient_norms) *epoch.gradient_norms += norms;

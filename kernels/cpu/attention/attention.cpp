@@ -19,8 +19,8 @@ constexpr std::size_t kPanel = 2 * kLanes;  // columns in a product's tile
 constexpr std::size_t kRows = 6;            // rows in a tile: so the tile's sums fit into registers
 constexpr std::size_t kBlock = 64;          // about how many queries, and keys, are multiplied at a time
 constexpr std::size_t kLine = 16;           // floats in a cache line
-// How many tasks backward aims at: if there are fewer heads, their keys are divided into parts. The thread count does
-// not change it, so neither does it change the results.
+// How many tasks backward aims at: if there are fewer heads, their keys are divided into parts. The number does not
+// depend on the thread count, so neither do the results.
 constexpr std::size_t kParts = 32;
 
 using Vector = Lanes<kLanes>::Floats;

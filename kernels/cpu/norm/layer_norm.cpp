@@ -7,8 +7,8 @@
 namespace annulus::cpu {
 namespace {
 
-// How many partial sums of the parameters' gradients are kept apart. The thread count does not change it, so neither
-// does it change the results.
+// How many partial sums of the parameters' gradients are kept apart. The number does not depend on the thread count, so
+// neither do the results.
 constexpr std::size_t kParts = 16;
 
 class LayerNormOp : public PlainOp {
