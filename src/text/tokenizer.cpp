@@ -94,7 +94,7 @@ class WordMerger {
   const std::unordered_map<std::uint64_t, std::size_t>& ranks_;
   const std::span<std::int32_t> tokens_;
   std::vector<std::size_t> next_, previous_;
-  std::vector<Pair> pairs_, waiting_;  // a heap; pairs that arose since its lowest rank was begun
+  std::vector<Pair> pairs_, waiting_;  // a heap; pairs that arose since the lowest rank in it was begun
 };
 
 // GPT-2's files spell each byte as a printable character: a byte that is printable in Latin-1 as itself, other bytes as

@@ -62,7 +62,7 @@ class Tokenizer {
   std::unordered_map<std::uint64_t, std::size_t> ranks_;  // for a pair: the first merge
 };
 
-// Encodes texts that arrive in pieces. For a single thread: it keeps frequent words' tokens.
+// Encodes texts that arrive in pieces of any size. For a single thread: it keeps frequent words' tokens.
 class TextEncoder {
  public:
   explicit TextEncoder(const Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
