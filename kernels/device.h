@@ -10,6 +10,7 @@
 
 #include "kernels/base/lane.h"
 #include "kernels/base/tensor.h"
+#include "kernels/neighbour_fusion.h"
 #include "kernels/operation.h"
 #include "kernels/precision.h"
 #include "kernels/update.h"
@@ -30,11 +31,7 @@ struct Bindings {
   std::vector<DeviceView> input_gradients;  // an empty view if the gradient is not needed
   std::vector<bool> accumulate{};           // add to the input's gradient instead of writing it; see InputUse
   DeviceView output_gradient;               // empty for the last operation
-  DeviceView second_output_gradient{};      // added to output_gradient; empty unless OpInfo::sums_output_gradients
   DeviceView scratch{};                     // OpInfo::scratch_bytes, in every mode; shared with other operations
-  DeviceView next_output{};                 // the next operation's, if OpInfo::computes_next
-  DeviceView previous_input{};      // previous operation's first input, if this operation does a part of its pass
-  DeviceView gradient_of_others{};  // for the first input; empty unless NeighbourFusion::adds_elsewhere()
 
   bool accumulates(std::size_t input) const { return input < accumulate.size() && accumulate[input]; }
 };
@@ -54,9 +51,7 @@ struct OpInfo {
   std::vector<InputUse> inputs;            // for each input; empty: the defaults for all
   bool backward_reads_output = true;       // backward reads the output's values
   bool skips_parameter_gradients = false;  // backward does not compute them if they are not bound
-  bool sums_output_gradients = false;      // backward adds Bindings::second_output_gradient to the output's gradient
-  bool computes_next = false;              // see Op::fuse_next
-  bool differentiates_previous = false;    // see Op::fuse_previous
+  FusedPasses fused{};                     // see NeighbourFusion
   std::size_t scratch_bytes = 0;           // scratch memory that forward and backward need while they run
   // A pass contains all-reduces: every rank must run the same operations in the same order.
   bool sums_over_ranks = false;
@@ -84,18 +79,6 @@ class Op {
   // and with it all other parameters' gradients: a large gradient can then be sent before backward() ends.
   using ReportFinal = std::function<void(std::size_t values)>;
   virtual void report_gradients(const ReportFinal& /*final*/) {}
-
-  // Let the operation do a graph neighbour's pass within its own pass, if the device has a kernel for both: then it
-  // sets a property, and the neighbour's pass must not run. REQUIRES: bind() has not been called; the later operation
-  // has a single input, the earlier operation's output, which nothing else reads; both run backward or neither.
-  //
-  // info().computes_next: forward() also writes the output of `next`, Bindings::next_output. In inference it need not
-  // write this operation's output, and both may be the same array.
-  virtual void fuse_next(const Operation& /*next*/) {}
-  // info().differentiates_previous: backward() writes the gradient of `previous`'s input instead of its own input's,
-  // and reads Bindings::previous_input. REQUIRES: `previous` has a single input, which nothing else reads and whose
-  // gradient is needed.
-  virtual void fuse_previous(const Operation& /*previous*/) {}
 
   virtual void bind(const Bindings& bindings) = 0;
   virtual void forward() = 0;

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "kernels/base/error.h"
-#include "kernels/neighbour_fusion.h"
 
 namespace annulus {
 namespace {
@@ -25,9 +24,9 @@ std::vector<Read> reads(const Graph& graph, std::size_t node, const Op& op, bool
   std::vector<Read> all;
   for (std::size_t k = 0; k < inputs.size(); ++k)
     all.push_back({inputs[k], runs_backward && op.info().input(k).backward_reads});
-  if (fuses(op, &NeighbourFusion::reads_previous_input))
-    all.push_back({graph.node(inputs[0]).inputs[0], all[0].in_backward});
-  if (fuses(op, &NeighbourFusion::ends_block)) all.push_back({graph.node(inputs[0]).inputs[1], false});
+  if (op.info().fused.reads_previous_inputs()) all.push_back({graph.node(inputs[0]).inputs[0], all[0].in_backward});
+  if (op.info().fused.previous == FusedPasses::Previous::shared_output)
+    all.push_back({graph.node(inputs[0]).inputs[1], false});
   return all;
 }
 
@@ -60,7 +59,8 @@ ActivationPlan::ActivationPlan(const Graph& graph, const Range& nodes, std::vect
   if (training_) {
     expect_readers();
     place_last_gradient();
-    for (const std::size_t i : order_ | std::views::reverse) place_input_gradients(i);
+    for (const std::size_t i : order_ | std::views::reverse)
+      for (std::size_t k = 0; k < input_gradients_[i].size(); ++k) input_gradients_[i][k] = place_input_gradient(i, k);
   }
   std::size_t scratch = 0;
   for (std::size_t i = nodes_.begin; i < nodes_.end; ++i) scratch = std::max(scratch, ops_[i]->info().scratch_bytes);
@@ -106,7 +106,7 @@ void ActivationPlan::expect_readers() const {
 void ActivationPlan::find_order() {
   for (std::size_t i = nodes_.begin; i < nodes_.end; ++i) {
     auto place = order_.end();
-    if (fuses(*ops_[i], &NeighbourFusion::adds_elsewhere))
+    if (ops_[i]->info().fused.adds_elsewhere())
       place = std::next(std::ranges::find(order_, node_of(graph_.nodes()[i].inputs[0])));
     order_.insert(place, i);
   }
@@ -141,7 +141,7 @@ void ActivationPlan::set_moments() {
     for (const std::size_t again : recomputed_before_[i]) {
       std::optional<LiveRange>& range = ranges_again_[Graph::output(again)];
       range = {range ? range->begin : end_, end_};
-      if (ops_[again]->info().computes_next) ranges_again_[Graph::output(again + 1)] = {end_, end_};
+      if (ops_[again]->info().fused.next_forward) ranges_again_[Graph::output(again + 1)] = {end_, end_};
       ++end_;
     }
     backward_[i] = end_++;
@@ -151,7 +151,7 @@ void ActivationPlan::set_moments() {
 void ActivationPlan::find_reads() {
   for (std::size_t i = nodes_.begin; i < nodes_.end; ++i) ranges_[Graph::output(i)] = {forward(i), forward(i)};
   for (std::size_t i = nodes_.begin; i < nodes_.end; ++i)
-    if (ops_[i]->info().computes_next) ranges_[Graph::output(i + 1)].begin = forward(i);
+    if (ops_[i]->info().fused.next_forward) ranges_[Graph::output(i + 1)].begin = forward(i);
   const auto read_later = [this](Value value, std::size_t moment) {
     LiveRange& range = ranges_again_[value] ? *ranges_again_[value] : ranges_[value];
     range.end = std::max(range.end, moment);
@@ -184,7 +184,7 @@ bool ActivationPlan::may_overwrite(std::size_t node, std::size_t input) const {
 void ActivationPlan::place_output(std::size_t node) {
   const Value output = Graph::output(node);
   const auto& inputs = graph_.nodes()[node].inputs;
-  if (node + 1 < nodes_.end && fuses(*ops_[node + 1], &NeighbourFusion::computes_previous)) {
+  if (node + 1 < nodes_.end && ops_[node + 1]->info().fused.replaces_output()) {
     values_[output] = add({0, ranges_[output], ranges_again_[output]});
     return;
   }
@@ -206,18 +206,13 @@ void ActivationPlan::place_last_gradient() {
     gradients_[Graph::output(last)] = add({bytes(Graph::output(last)), {nodes_.end, backward(last)}});
 }
 
-void ActivationPlan::place_input_gradients(std::size_t node) {
-  for (std::size_t k = 0; k < input_gradients_[node].size(); ++k)
-    input_gradients_[node][k] = place_input_gradient(node, k);
-}
-
 ActivationPlan::InputGradient ActivationPlan::place_input_gradient(std::size_t node, std::size_t input) {
   const auto& inputs = graph_.nodes()[node].inputs;
   const Value value = inputs[input], output = Graph::output(node);
   const Op& op = *ops_[node];
   if (!wanted_[value]) return {};
   Piece& gradient = gradients_[value];
-  if (gradient && fuses(op, &NeighbourFusion::adds_elsewhere)) {
+  if (gradient && op.info().fused.adds_elsewhere()) {
     const Piece others = std::exchange(gradient, add({bytes(value), {backward(node), backward_of(value)}}));
     pieces_[*others].first.end = backward(node);
     return {.piece = gradient, .others = others};
@@ -225,13 +220,13 @@ ActivationPlan::InputGradient ActivationPlan::place_input_gradient(std::size_t n
   if (gradient) {  // another node has written it
     if (op.info().input(input).adds_to_gradient) return {gradient, true};
     const bool last = first_node_[value] == node && std::ranges::count(inputs, value) == 1;
-    if (!last || !is_computed(value) || !ops_[node_of(value)]->info().sums_output_gradients)
+    if (!last || !is_computed(value) || !ops_[node_of(value)]->info().fused.second_gradient)
       return {add({bytes(value), {backward(node), backward(node)}}), false, gradient};
     second_gradients_[value] = add({bytes(value), {backward(node), backward_of(value)}});
     return {second_gradients_[value]};
   }
   const auto taken = [&](const InputGradient& other) { return other.piece == gradients_[output]; };
-  if (fuses(op, &NeighbourFusion::leaves_gradient) ||
+  if (op.info().fused.previous == FusedPasses::Previous::output_only ||
       (op.info().input(input).gradient_may_overwrite && gradients_[output] && bytes(value) == bytes(output) &&
        std::ranges::none_of(input_gradients_[node], taken))) {
     gradient = gradients_[output];

@@ -13,10 +13,10 @@ namespace annulus {
 // Plans the memory for a network's activations and their gradients by liveness analysis: all are placed in a single
 // arena, in which memory is reused after the last read of the old content. A step's moments are the operations' forward
 // passes and, in training, their backward passes, in execution order. That is graph order, except that a node that adds
-// a gradient elsewhere (NeighbourFusion) directly follows the node whose output it reads, so that it is the last reader
+// a gradient elsewhere (FusedPasses) directly follows the node whose output it reads, so that it is the last reader
 // in backward. Recomputed nodes run forward again directly before the first backward pass that needs them. A fused
-// forward pass is part of the pass before it (Op::fuse_next). An output that the next pass computes (NeighbourFusion)
-// has no memory.
+// forward pass is part of the pass before it (FusedPasses::next_forward). An output that the next pass computes has no
+// memory.
 //
 // The images and the labels come from outside and are not in the arena. Nor is a stage's input, but the input's
 // gradient is, until backward ends.
@@ -27,12 +27,12 @@ class ActivationPlan {
   // Where a node writes an input's gradient. If several nodes read a value, the first to run in backward writes the
   // gradient, and later nodes add to it. A node that cannot add while it computes writes to a separate piece, which is
   // added afterwards or by the node that made the value. The last node may also write the sum to a separate piece
-  // (NeighbourFusion::adds_elsewhere).
+  // (FusedPasses::adds_elsewhere).
   struct InputGradient {
     Piece piece;              // none if the gradient is not needed
     bool accumulate = false;  // the node adds while it computes
     Piece added_to = {};      // the piece that it is added to afterwards
-    Piece others = {};        // see Bindings::gradient_of_others
+    Piece others = {};        // see NeighbourBindings::gradient_of_others
   };
 
   // Plans for all nodes, or for a stage, a range of nodes (models/network/stages.h). `ops` has an element for each node
@@ -44,7 +44,8 @@ class ActivationPlan {
   const std::vector<std::size_t>& order() const { return order_; }  // forward's node order; backward reverses it
   Piece value(Value value) const { return values_[value]; }
   Piece gradient(Value value) const { return gradients_[value]; }
-  Piece second_gradient(Value value) const { return second_gradients_[value]; }  // Bindings::second_output_gradient
+  // NeighbourBindings::second_output_gradient.
+  Piece second_gradient(Value value) const { return second_gradients_[value]; }
   const std::vector<InputGradient>& input_gradients(std::size_t node) const { return input_gradients_[node]; }
   Piece scratch() const { return scratch_; }
   // The nodes that run forward again before this node's backward pass, in order.
@@ -72,7 +73,6 @@ class ActivationPlan {
   void place_output(std::size_t node);
   bool may_overwrite(std::size_t node, std::size_t input) const;
   void place_last_gradient();
-  void place_input_gradients(std::size_t node);
   InputGradient place_input_gradient(std::size_t node, std::size_t input);
   Piece add(const Lifetime& piece);
   std::size_t bytes(Value value) const { return specs_[value].layout->bytes(); }

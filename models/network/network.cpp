@@ -6,7 +6,6 @@
 
 #include "kernels/base/error.h"
 #include "kernels/base/lane_span.h"
-#include "kernels/neighbour_fusion.h"
 #include "models/rewrites/fusion.h"
 
 namespace annulus {
@@ -101,19 +100,22 @@ void Network::fuse(std::vector<Step>& steps) const {
     return found && steps[i].runs_backward == steps[other].runs_backward ? steps[other].op.get() : nullptr;
   };
   for (std::size_t i = nodes_.begin; i < nodes_.end; ++i) {
-    const bool first = i == nodes_.begin, last = i + 1 == nodes_.end;
-    if (!last && neighbour(i, pairs[i], i + 1) != nullptr) steps[i].op->fuse_next(nodes[i + 1].operation);
-    if (auto* fusion = dynamic_cast<NeighbourFusion*>(steps[i].op.get())) {
-      const std::size_t previous = shared_inputs[i].value_or(i - 1);
-      const bool shares = shared_inputs[i] && !taken[previous];
-      fusion->fuse_neighbours({.previous = neighbour(i, shares || (!first && pairs[i - 1]), previous),
-                               .shares_input = shares,
-                               .next = last ? nullptr : neighbour(i, only_readers[i], i + 1)});
-      if (shares) taken[previous] = fuses(*steps[i].op, &NeighbourFusion::adds_elsewhere);
-    }
-    if (i >= nodes_.begin + 2 && pairs[i - 2] && pairs[i - 1] && steps[i - 2].runs_backward &&
-        steps[i - 1].op->info().input(0).gradient_may_overwrite)
-      steps[i].op->fuse_previous(nodes[i - 1].operation);
+    auto* fusion = dynamic_cast<NeighbourFusion*>(steps[i].op.get());
+    if (fusion == nullptr) continue;
+    const std::size_t previous = shared_inputs[i].value_or(i - 1);
+    const bool shares = shared_inputs[i] && !taken[previous];
+    Op* const after = i + 1 == nodes_.end ? nullptr : neighbour(i, only_readers[i], i + 1);
+    const bool pairs_before = i >= nodes_.begin + 2 && pairs[i - 2] && pairs[i - 1] && steps[i - 2].runs_backward &&
+                              steps[i - 1].op->info().input(0).gradient_may_overwrite;
+    fusion->fuse_neighbours({.previous = neighbour(i, shares || (i > nodes_.begin && pairs[i - 1]), previous),
+                             .shares_input = shares,
+                             .next = after,
+                             .next_forward = after == nullptr || !pairs[i] ? nullptr : &nodes[i + 1].operation,
+                             .previous_backward = pairs_before ? &nodes[i - 1].operation : nullptr});
+    const FusedPasses& passes = steps[i].op->info().fused;
+    if (shares) taken[previous] = passes.adds_elsewhere();
+    if (passes.next_forward) steps[i + 1].forward_is_fused = true;
+    if (passes.previous == FusedPasses::Previous::whole_backward) steps[i - 1].backward_is_fused = true;
   }
 }
 
@@ -146,15 +148,10 @@ void Network::bind_step(std::size_t node, const Parameters& parameters) {
   bindings.output = value(output);
   bindings.scratch = view(activation_plan_.scratch());
   bindings.output_gradient = view(activation_plan_.gradient(output));
-  bindings.second_output_gradient = view(activation_plan_.second_gradient(output));
-  if (step.op->info().computes_next) bindings.next_output = value(output + 1);
-  if (step.op->info().differentiates_previous || fuses(*step.op, &NeighbourFusion::reads_previous_input))
-    bindings.previous_input = value(graph_.node(graph_.nodes()[node].inputs[0]).inputs[0]);
   for (std::size_t k = 0; k < bindings.inputs.size(); ++k) {
     const auto& [piece, accumulate, added_to, others] = activation_plan_.input_gradients(node)[k];
     bindings.input_gradients.push_back(view(piece));
     bindings.accumulate.push_back(accumulate);
-    if (others) bindings.gradient_of_others = view(others);
     if (added_to) step.additions.push_back({view(piece), view(added_to), specs_[graph_.nodes()[node].inputs[k]].type});
   }
   const auto own = parameters.of_node(node);
@@ -169,10 +166,22 @@ void Network::bind_step(std::size_t node, const Parameters& parameters) {
   for (const Parameter* p : own)
     if (parameters.has_gradient(node, *p) || p->second_slot)
       step.parameters_from = std::min(step.parameters_from, p->offset / sizeof(float));
+  if (auto* fusion = dynamic_cast<NeighbourFusion*>(step.op.get())) fusion->bind_neighbours(neighbour_bindings(node));
   step.op->bind(bindings);
   if (own.empty() || !parameters.has_gradient(node, *own.back()) || shared_gradients_.any(node)) return;
   const std::size_t last = own.back()->offset / sizeof(float);
   step.op->report_gradients([this, last](std::size_t values) { (*ready_)(last + values); });
+}
+
+NeighbourBindings Network::neighbour_bindings(std::size_t node) const {
+  const FusedPasses& passes = steps_[node].op->info().fused;
+  NeighbourBindings bindings{.second_output_gradient = view(activation_plan_.second_gradient(Graph::output(node)))};
+  if (passes.next_forward) bindings.next_output = value(Graph::output(node + 1));
+  if (passes.reads_previous_inputs())
+    for (const Value input : graph_.node(graph_.nodes()[node].inputs[0]).inputs)
+      bindings.previous_inputs.push_back(value(input));
+  if (passes.adds_elsewhere()) bindings.gradient_of_others = view(activation_plan_.input_gradients(node)[0].others);
+  return bindings;
 }
 
 std::vector<DeviceView> Network::parameter_gradients(std::size_t node, const Parameters& parameters) {
@@ -316,7 +325,7 @@ void Network::backward_segments(float sample_weight, const Ready& ready) {
 }
 
 void Network::forward_layer(std::size_t step) {
-  if (forward_is_fused(step)) return;
+  if (steps_[step].forward_is_fused) return;
   const LaneSpan layer(device_, lane_, graph_.nodes()[step].name);
   steps_[step].op->forward();
 }
@@ -324,7 +333,7 @@ void Network::forward_layer(std::size_t step) {
 void Network::backward_layer(std::size_t step, float sample_weight) {
   if (!steps_[step].runs_backward) return;
   for (const std::size_t again : activation_plan_.recomputed_before(step)) forward_layer(again);
-  if (backward_is_fused(step)) return;
+  if (steps_[step].backward_is_fused) return;
   const LaneSpan layer(device_, lane_, graph_.nodes()[step].name);
   steps_[step].op->backward(sample_weight);
   for (const auto& [partial, gradient, type] : steps_[step].additions) device_.add(partial, gradient, type);

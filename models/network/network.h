@@ -11,6 +11,7 @@
 #include "kernels/base/split.h"
 #include "kernels/base/trace.h"
 #include "kernels/device.h"
+#include "kernels/neighbour_fusion.h"
 #include "models/graph/graph.h"
 #include "models/memory/activation_plan.h"
 #include "models/network/shared_layouts.h"
@@ -129,6 +130,8 @@ class Network {
     Range parameters;                 // with gradients, in the arena, in floats; empty if it has none
     std::size_t parameters_from = 0;  // the first parameter's position, shared ones included; or the maximum
     bool runs_backward = false;       // in training
+    // Whether a neighbour's pass does this node's; see FusedPasses.
+    bool forward_is_fused = false, backward_is_fused = false;
   };
 
   // Layers that run, and are recorded, together.
@@ -150,6 +153,7 @@ class Network {
   const std::vector<std::size_t>& order() const { return activation_plan_.order(); }
   void load_labels(const Labels& labels);
   void bind_step(std::size_t node, const Parameters& parameters);
+  NeighbourBindings neighbour_bindings(std::size_t node) const;
   std::vector<DeviceView> parameter_gradients(std::size_t node, const Parameters& parameters);
   DeviceView view(const ActivationPlan::Piece& piece) const { return activation_plan_.view(piece, activations_); }
   bool recordable(std::size_t step) const { return device_.info().records && !steps_[step].op->info().sums_over_ranks; }
@@ -157,12 +161,6 @@ class Network {
   void plan_backward(std::span<const std::size_t> stops);
   template <class Work>
   void run(CapturedSegment& segment, const Work& work);
-  bool forward_is_fused(std::size_t step) const {
-    return step > nodes_.begin && steps_[step - 1].op->info().computes_next;
-  }
-  bool backward_is_fused(std::size_t step) const {
-    return step + 1 < nodes_.end && steps_[step + 1].op->info().differentiates_previous;
-  }
   void backward_segments(float sample_weight, const Ready& ready);
   void forward_layer(std::size_t step);
   void backward_layer(std::size_t step, float sample_weight);

@@ -15,8 +15,8 @@ Graph fuse(const Graph& graph);
 // Returns for every node whether the next node reads it as the first input, and nothing else reads it.
 std::vector<bool> find_only_readers(const Graph& graph);
 
-// Returns for every node whether a device may fuse it with the next node (Op::fuse_next): the next node has this node's
-// output as the only input, nothing else reads that output, and both are recomputed in backward or neither.
+// Returns for every node whether a device may fuse it with the next node (NeighbourFusion): the next node has this
+// node's output as the only input, nothing else reads that output, and both are recomputed in backward or neither.
 std::vector<bool> find_pairs(const Graph& graph);
 
 // Returns for every node with a single input the earlier node that computes the input, if other nodes read that input,

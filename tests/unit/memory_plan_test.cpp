@@ -5,7 +5,7 @@
 #include <ranges>
 
 #include "kernels/base/random.h"
-#include "kernels/neighbour_fusion.h"
+#include "kernels/device.h"
 #include "models/network/model.h"
 #include "models/zoo/zoo.h"
 #include "tests/unit/small_network.h"
@@ -67,34 +67,21 @@ class UnitLayout final : public Layout {
   std::string name() const override { return "unit"; }
 };
 
-class UnitOp final : public Op, public NeighbourFusion {
+class UnitOp final : public Op {
  public:
   explicit UnitOp(bool computes_next) {
     info_.inputs.assign(2, {.backward_reads = false});
     info_.backward_reads_output = false;
-    info_.computes_next = computes_next;
+    info_.fused.next_forward = computes_next;
   }
   void require_input() { info_.inputs[0].backward_reads = true; }
-  void read_previous_input() { reads_previous_input_ = true; }
-  void fuse_neighbours(const Neighbours&) override { reads_previous_input_ = computes_previous_ = true; }
-  void leave_gradient() { leaves_gradient_ = true; }
+  void fuse(FusedPasses::Previous passes) { info_.fused.previous = passes; }
   void add_to_gradients() {
     for (InputUse& input : info_.inputs) input.adds_to_gradient = true;
   }
-  void add_elsewhere() { adds_elsewhere_ = true; }
-  void end_block() { reads_previous_input_ = ends_block_ = true; }
-  bool reads_previous_input() const override { return reads_previous_input_; }
-  bool computes_previous() const override { return computes_previous_; }
-  bool leaves_gradient() const override { return leaves_gradient_; }
-  bool ends_block() const override { return ends_block_; }
-  bool adds_elsewhere() const override { return adds_elsewhere_; }
   void bind(const Bindings&) override {}
   void forward() override {}
   void backward(float) override {}
-
- private:
-  bool reads_previous_input_ = false, computes_previous_ = false, leaves_gradient_ = false, ends_block_ = false,
-       adds_elsewhere_ = false;
 };
 
 using UnitOps = std::vector<std::unique_ptr<UnitOp>>;
@@ -155,17 +142,16 @@ TEST_CASE("an output that the next pass computes has no memory, and what it is c
   const Value left_out = graph.add({.name = "second", .operation = Dense{1}, .inputs = {first}, .recomputed = true});
   x = graph.add({.name = "third", .operation = Dense{1}, .inputs = {left_out}, .recomputed = true});
   graph.add("loss", SoftmaxCrossEntropy{}, {graph.add("last", Dense{1}, {x}), Graph::kLabels});
-  enum Fusion { none, reads_previous_input, computes_previous };
-  for (const Fusion fusion : {none, reads_previous_input, computes_previous}) {
+  using enum FusedPasses::Previous;
+  for (const auto fusion : {none, part, output}) {
     const auto ops = unit_ops(graph);
     ops[3]->require_input();
-    if (fusion == reads_previous_input) ops[3]->read_previous_input();
-    if (fusion == computes_previous) ops[3]->fuse_neighbours({.previous = ops[2].get(), .next = ops[4].get()});
+    ops[3]->fuse(fusion);
     const ActivationPlan plan = plan_units(graph, ops, Mode::training);
     std::vector<std::byte> arena(plan.bytes());
     const DeviceView memory{arena.data(), arena.size()};
     const auto address = [&](Value value) { return plan.view(plan.value(value), memory).address; };
-    CHECK((address(left_out) == nullptr) == (fusion == computes_previous));
+    CHECK((address(left_out) == nullptr) == (fusion == output));
     // Forward of the fourth reads it while its own output is written.
     CHECK((address(first) != address(x)) == (fusion != none));
     // And so does its backward, before which both are recomputed.
@@ -181,7 +167,7 @@ TEST_CASE("a gradient that is left to the pass before has no copy, and is kept u
   graph.add("loss", SoftmaxCrossEntropy{}, {graph.add("last", Dense{1}, {third}), Graph::kLabels});
   for (const bool left : {false, true}) {
     const auto ops = unit_ops(graph);
-    if (left) ops[3]->leave_gradient();
+    if (left) ops[3]->fuse(FusedPasses::Previous::output_only);
     const ActivationPlan plan = plan_units(graph, ops, Mode::training);
     std::vector<std::byte> arena(plan.bytes());
     const auto gradient = [&](Value value) { return plan.view(plan.gradient(value), {arena.data(), arena.size()}); };
@@ -200,7 +186,7 @@ TEST_CASE("the inputs of a block's end are kept until the next pass computes its
   graph.add("loss", SoftmaxCrossEntropy{}, {graph.add("last", Add{}, {next, end}), Graph::kLabels});
   for (const bool computes : {false, true}) {
     const auto ops = unit_ops(graph);
-    if (computes) ops[4]->end_block();
+    if (computes) ops[4]->fuse(FusedPasses::Previous::shared_output);
     const ActivationPlan plan = plan_units(graph, ops, Mode::inference);
     std::vector<std::byte> arena(plan.bytes());
     const auto address = [&](Value value) {
@@ -223,7 +209,7 @@ TEST_CASE("a gradient that is added elsewhere has two pieces in that pass only")
   for (const bool elsewhere : {false, true}) {
     const auto ops = unit_ops(graph);
     for (const auto& op : ops) op->add_to_gradients();
-    if (elsewhere) ops[2]->add_elsewhere();
+    if (elsewhere) ops[2]->fuse(FusedPasses::Previous::shared_part);
     const ActivationPlan plan = plan_units(graph, ops, Mode::training);
     std::vector<std::byte> arena(plan.bytes());
     const auto address = [&](const ActivationPlan::Piece& piece) {
@@ -252,7 +238,7 @@ TEST_CASE("a reader that adds a gradient elsewhere runs before the other readers
     CAPTURE(elsewhere);
     const auto ops = unit_ops(graph);
     for (const auto& op : ops) op->add_to_gradients();
-    if (elsewhere) ops[kReader]->add_elsewhere();
+    if (elsewhere) ops[kReader]->fuse(FusedPasses::Previous::shared_part);
     const ActivationPlan training = plan_units(graph, ops, Mode::training);
     using Order = std::vector<std::size_t>;
     CHECK(training.order() == (elsewhere ? Order{0, 1, 4, 2, 3, 5, 6, 7, 8} : Order{0, 1, 2, 3, 4, 5, 6, 7, 8}));

@@ -10,6 +10,7 @@
 
 #include "kernels/cpu/loops/vectors.h"
 #include "kernels/device.h"
+#include "kernels/neighbour_fusion.h"
 #include "tests/unit/naive_operation.h"
 #include "tests/unit/random_values.h"
 #include "tests/unit/test_device.h"
@@ -107,18 +108,20 @@ struct Trial {
   }
 
   // Runs forward, `between`, and backward over the initial operands with these bindings. Returns the contents of the
-  // output and of the inputs' and the parameters' gradients.
+  // output and of the inputs' and the parameters' gradients. `second`: memory for a half of the output's gradient.
   template <class Between>
-  std::vector<std::vector<std::byte>> run(const Bindings& bound, const Between& between) {
+  std::vector<std::vector<std::byte>> run(const Bindings& bound, const Between& between, DeviceView second = {}) {
     std::uint64_t seed = 1;
     for (Operand& o : inputs) o.device.write(random_values(elements(o.spec.shape), ++seed), o.spec, o.memory.view());
     Operand& gradient = output_gradient[0];
     std::vector<float> seeds(seeded.begin(), seeded.end());
-    if (bound.second_output_gradient) {
+    if (second) {
       for (float& value : seeds) value /= 2;
-      gradient.device.write(seeds, gradient.spec, bound.second_output_gradient);
+      gradient.device.write(seeds, gradient.spec, second);
     }
     gradient.device.write(seeds, gradient.spec, bound.output_gradient);
+    if (auto* fusion = dynamic_cast<NeighbourFusion*>(op.get()))
+      fusion->bind_neighbours({.second_output_gradient = second});
     op->bind(bound);
     op->forward();
     std::vector<std::vector<std::byte>> made{bytes_of(gradient.device, bound.output)};
@@ -264,11 +267,9 @@ inline void check_memory(Trial& trial) {
     if (op.info().input(k).gradient_may_overwrite) CHECK(trial.run(bindings, nothing) == expected);
     if (op.info().input(k).adds_to_gradient) check_addition(trial, k);
   }
-  if (!op.info().sums_output_gradients) return;
+  if (!op.info().fused.second_gradient) return;
   const Buffer second = device.allocate(trial.bindings.output_gradient.bytes);
-  Bindings bindings = trial.bindings;
-  bindings.second_output_gradient = second.view();
-  CHECK(trial.run(bindings, nothing) == expected);
+  CHECK(trial.run(trial.bindings, nothing, second.view()) == expected);
 }
 
 // `differentiable`: how many of the parameters, from the first, have gradients (not statistics) in their slots.

@@ -15,6 +15,7 @@
 #include "kernels/cpu/loops/vectors.h"
 #include "kernels/cpu/plan/dnnl_memory.h"
 #include "kernels/cpu/plan/operations.h"
+#include "kernels/neighbour_fusion.h"
 
 namespace annulus::cpu {
 namespace {
@@ -54,7 +55,7 @@ typename Lanes<block>::Ints mask_of(std::uint8_t bits) {
 
 // Images consist of planes: all pixels of a few channels that are adjacent in memory. Sums are computed for each plane,
 // and then over the planes in their order, so they do not depend on the number of threads.
-class BatchNormOp : public Op {
+class BatchNormOp : public Op, public NeighbourFusion {
  public:
   BatchNormOp(const BatchNorm& operation, const Specs& inputs, Mode mode)
       : operation_(operation),
@@ -80,7 +81,7 @@ class BatchNormOp : public Op {
           {.backward_reads = false, .output_may_overwrite = same_layout, .gradient_may_overwrite = same_layout});
     info_.backward_reads_output = false;
     info_.skips_parameter_gradients = true;
-    info_.sums_output_gradients = true;
+    info_.fused.second_gradient = true;
     info_.sums_over_ranks = operation.synchronized && training_;
     info_.scratch_bytes = Scratch::bytes({partial_layout_, Adapted::copy(added_layout_, layout_)});
     info_.implementations = Adapted::implementations(added_layout_, layout_);
@@ -88,6 +89,10 @@ class BatchNormOp : public Op {
   }
 
   void sum_over_ranks(const SumOverRanks& sum) override { sum_over_ranks_ = sum; }
+
+  void bind_neighbours(const NeighbourBindings& bindings) override {
+    second_output_gradient_ = floats(bindings.second_output_gradient).data();
+  }
 
   void bind(const Bindings& bindings) override {
     Scratch scratch(bindings.scratch);
@@ -102,7 +107,6 @@ class BatchNormOp : public Op {
     if (operation_.relu) positive_.resize(batch_ * blocks_ * pixels_ * inner_ / (vectors_ ? kVector : 1));
     for (std::size_t i = 0; i < kCount; ++i) parameter_gradients_[i] = floats(bindings.parameter_gradients[i]).data();
     output_gradient_ = floats(bindings.output_gradient).data();
-    second_output_gradient_ = floats(bindings.second_output_gradient).data();
     input_gradient_ = floats(bindings.input_gradients[0]).data();
     if (operation_.add && bindings.input_gradients[1])
       added_gradient_ = {added_layout_, layout_, bindings.input_gradients[1], for_addend_gradient};

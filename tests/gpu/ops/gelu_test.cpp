@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 
+#include "kernels/neighbour_fusion.h"
 #include "models/graph/graph_rewrite.h"
 #include "models/rewrites/freeze.h"
 #include "models/rewrites/recompute.h"
@@ -205,10 +206,10 @@ TEST_CASE("on a GPU: without products that have a GELU, nothing is fused") {
   gpu.context.matmuls = std::make_unique<WithoutGelu>();
   const auto op =
       cuda::plan_any(Dense{.units = 8}, {cuda::value_spec({3, 8}, DataType::bf16)}, Mode::training, gpu.context);
-  op->fuse_next(kGelu);
-  op->fuse_previous(kGelu);
-  CHECK_FALSE(op->info().computes_next);
-  CHECK_FALSE(op->info().differentiates_previous);
+  const Operation gelu = kGelu;
+  dynamic_cast<NeighbourFusion&>(*op).fuse_neighbours({.next_forward = &gelu, .previous_backward = &gelu});
+  CHECK_FALSE(op->info().fused.next_forward);
+  CHECK(op->info().fused.previous == FusedPasses::Previous::none);
 }
 
 }  // namespace annulus

@@ -205,8 +205,8 @@ TEST_CASE("on a GPU: a convolution does the passes of the batch norm before it t
   const auto convolution = plan(Convolution{.channels = 8, .kernel = 1, .bias = false}, before->output());
   const auto after = plan(BatchNorm{}, convolution->output());
   dynamic_cast<NeighbourFusion&>(*convolution).fuse_neighbours({.previous = before.get(), .next = after.get()});
-  CHECK(fuses(*convolution, &NeighbourFusion::computes_previous) == (normalized && relu));
-  CHECK(fuses(*convolution, &NeighbourFusion::reads_previous_input) == ((normalized || gradient_sums) && relu));
+  using enum FusedPasses::Previous;
+  CHECK(convolution->info().fused.previous == (!relu ? none : normalized ? output : gradient_sums ? part : none));
 }
 
 TEST_CASE("on a GPU: the first convolution of a block does passes of the batch norm at the end of the one before") {
@@ -220,13 +220,10 @@ TEST_CASE("on a GPU: the first convolution of a block does passes of the batch n
   const auto begin = cuda::plan_any(Convolution{.channels = 8, .kernel = 1, .bias = false}, {end->output()},
                                     Mode::training, gpu.context);
   dynamic_cast<NeighbourFusion&>(*begin).fuse_neighbours({.previous = end.get(), .shares_input = shared});
-  const bool fused = chosen && shared && relu;
-  CHECK_FALSE(fuses(*begin, &NeighbourFusion::computes_previous));
-  CHECK(fuses(*begin, &NeighbourFusion::reads_previous_input) == fused);
-  CHECK(fuses(*begin, &NeighbourFusion::ends_block) == fused);
-  CHECK(fuses(*begin, &NeighbourFusion::adds_elsewhere) == fused);
+  const bool does = chosen && shared && relu;
+  CHECK(begin->info().fused.previous == (does ? FusedPasses::Previous::shared_output : FusedPasses::Previous::none));
   // The output's gradient is the addend's, too, so it must stay in its memory.
-  CHECK(end->info().input(0).gradient_may_overwrite == !fused);
+  CHECK(end->info().input(0).gradient_may_overwrite == !does);
 }
 
 TEST_CASE("on a GPU: in other precisions than fp16 no batch norm is fused") {

@@ -53,8 +53,8 @@ class ConvolutionOp : public Op, public NeighbourFusion {
     auto* before = norms ? dynamic_cast<FusibleNorm*>(neighbours.previous) : nullptr;
     auto* after = norms ? dynamic_cast<FusibleNorm*>(neighbours.next) : nullptr;
     const bool bare = !layer_.bias && !layer_.relu, shared = neighbours.shares_input;
-    const bool normalized = before != nullptr && before->scales_and_rectifies() && !shared;
-    const bool begins_block = before != nullptr && before->ends_block() && shared;
+    const bool normalized = before != nullptr && before->kind() == FusibleNorm::Kind::rectified && !shared;
+    const bool begins_block = before != nullptr && before->kind() == FusibleNorm::Kind::block_end && shared;
     const ConvolutionFusion possible{.normalized = normalized,
                                      .ends_block = begins_block,
                                      .statistics = after != nullptr && after->needs_statistics() && bare,
@@ -69,26 +69,26 @@ class ConvolutionOp : public Op, public NeighbourFusion {
     if (fusion.gradient_sums) norm_ = before->take_gradient_sums();
     if (backward_weights_) backward_weights_ = planned(Pass::backward_weights);
     if (fusion.normalized || fusion.ends_block) factors_ = before->leave_output();
-    if (fusion.ends_block) ended_ = before;
+    using enum FusedPasses::Previous;
+    info_.fused.previous = fusion.normalized       ? output
+                           : fusion.ends_block     ? shared_output
+                           : !fusion.gradient_sums ? none
+                           : begins_block          ? shared_part
+                                                   : part;
   }
 
-  bool reads_previous_input() const override {
-    return layer_.problem.fusion.normalized || layer_.problem.fusion.gradient_sums;
-  }
-  bool ends_block() const override { return layer_.problem.fusion.ends_block; }
-  bool computes_previous() const override { return layer_.problem.fusion.normalized; }
-  bool adds_elsewhere() const override { return layer_.problem.fusion.gradient_sums && layer_.problem.accumulate; }
+  void bind_neighbours(const NeighbourBindings& bindings) override { neighbours_ = bindings; }
 
   void bind(const Bindings& bindings) override {
     bindings_ = bindings;
-    if (computes_previous()) bindings_.inputs[0] = bindings.previous_input;
+    if (info_.fused.replaces_output()) bindings_.inputs[0] = neighbours_.previous_inputs[0];
     weights_ = context_.type() == DataType::f32 ? bindings.parameters[0] : bindings.copies[0];
     std::size_t bytes = forward_->workspace_bytes();
     if (mode_ == Mode::training) {
       bytes =
           std::max({bytes, ending_.workspace_bytes(), weight_scratch_bytes() + backward_weights_->workspace_bytes()});
       // Planned only now, because the bindings determine whether it accumulates.
-      layer_.problem.accumulate = bindings.accumulates(0) || bindings.gradient_of_others;
+      layer_.problem.accumulate = bindings.accumulates(0) || neighbours_.gradient_of_others;
       if (bindings.input_gradients[0])
         backward_data_ = planned(layer_.transposed ? Pass::forward : Pass::backward_data);
       if (backward_data_) bytes = std::max(bytes, backward_data_->workspace_bytes());
@@ -130,10 +130,10 @@ class ConvolutionOp : public Op, public NeighbourFusion {
               .shift = factors_.shift,
               .sums = sums_.values,
               .squares = sums_.squares,
-              .norm_input = bindings_.previous_input.address,
-              .addend = ended_ != nullptr ? ended_->addend() : nullptr,
+              .norm_input = info_.fused.reads_previous_inputs() ? neighbours_.previous_inputs[0].address : nullptr,
+              .addend = layer_.problem.fusion.ends_block ? neighbours_.previous_inputs[1].address : nullptr,
               .norm_output = bindings_.inputs[0].address,
-              .gradient_of_others = bindings_.gradient_of_others.address,
+              .gradient_of_others = neighbours_.gradient_of_others.address,
               .norm = norm_,
               .factor = context_.unscale},
              workspace, context_.lane.get());
@@ -166,10 +166,10 @@ class ConvolutionOp : public Op, public NeighbourFusion {
   BiasRelu ending_;
   std::unique_ptr<ConvolutionPlan> forward_, backward_weights_, backward_data_;  // backward_data_ is null if not needed
   FusibleNorm::ChannelFactors factors_{};                                        // of the input, if plans compute it
-  const FusibleNorm* ended_ = nullptr;  // the batch norm at the end of a block whose output forward computes
-  FusibleNorm::ChannelSums sums_{};     // of the output, if the forward plan computes them
-  NormGradient norm_{};                 // of the input, if the backward_data plan computes its sums
+  FusibleNorm::ChannelSums sums_{};  // of the output, if the forward plan computes them
+  NormGradient norm_{};              // of the input, if the backward_data plan computes its sums
   Bindings bindings_;
+  NeighbourBindings neighbours_;
   DeviceView weights_;  // in the value type
   std::byte* workspace_ = nullptr;
 };

@@ -3,6 +3,7 @@
 #include "kernels/cuda/ops/loops/bias.h"
 #include "kernels/cuda/ops/plan/operations.h"
 #include "kernels/cuda/runtime/layout.h"
+#include "kernels/neighbour_fusion.h"
 
 namespace annulus::cuda {
 namespace {
@@ -11,8 +12,8 @@ using Function = MatmulProblem::Function;
 
 // Whether cuBLASLt's GELU can compute it: this is the form that the library has. How it approximates the hyperbolic
 // tangent is not documented, so it is used only if the result is rounded to 16 bits.
-bool is_gelu(const Operation& operation, const Context& context) {
-  const auto* activation = std::get_if<Activation>(&operation);
+bool is_gelu(const Operation* operation, const Context& context) {
+  const auto* activation = std::get_if<Activation>(operation);
   return activation != nullptr && activation->function == Activation::Function::gelu_tanh &&
          context.type() != DataType::f32;
 }
@@ -23,7 +24,7 @@ bool is_gelu(const Operation& operation, const Context& context) {
 //
 // A GELU after it is computed in forward's product, and one before it is differentiated in the product for the input's
 // gradient. (That product could also sum the gradient of the bias before the GELU, but only to 16 bits.)
-class DenseOp : public Op {
+class DenseOp : public Op, public NeighbourFusion {
  public:
   struct Layer {
     std::size_t rows;
@@ -57,18 +58,21 @@ class DenseOp : public Op {
     ending_ = std::make_unique<BiasRelu>(bias_, relu_, rows_, units_, context);
   }
 
-  void fuse_next(const Operation& next) override {
-    if (relu_ || !is_gelu(next, context_)) return;
-    auto fused = plan_forward(mode_ == Mode::training ? Function::gelu_and_input : Function::gelu);
-    if (!fused) return;
-    forward_ = std::move(fused);
-    info_.computes_next = true;
+  void fuse_neighbours(const Neighbours& neighbours) override {
+    if (!relu_ && is_gelu(neighbours.next_forward, context_)) {
+      auto with_gelu = plan_forward(mode_ == Mode::training ? Function::gelu_and_input : Function::gelu);
+      info_.fused.next_forward = with_gelu != nullptr;
+      if (with_gelu) forward_ = std::move(with_gelu);
+    }
+    if (is_gelu(neighbours.previous_backward, context_)) {
+      backward_data_ = plan_backward_data(Function::gelu_backward, false);
+      if (backward_data_) info_.fused.previous = FusedPasses::Previous::whole_backward;
+    }
   }
 
-  void fuse_previous(const Operation& previous) override {
-    if (!is_gelu(previous, context_)) return;
-    backward_data_ = plan_backward_data(Function::gelu_backward, false);
-    info_.differentiates_previous = backward_data_ != nullptr;
+  void bind_neighbours(const NeighbourBindings& bindings) override {
+    next_output_ = bindings.next_output;
+    if (info_.fused.reads_previous_inputs()) previous_input_ = bindings.previous_inputs[0];
   }
 
   void bind(const Bindings& bindings) override {
@@ -80,7 +84,7 @@ class DenseOp : public Op {
     if (mode_ == Mode::training) {
       bytes = std::max({bytes, ending_->workspace_bytes(), backward_weights_->workspace_bytes()});
       // Planned only now, because the bindings determine whether it accumulates.
-      if (bindings.input_gradients[0] && !info_.differentiates_previous)
+      if (bindings.input_gradients[0] && info_.fused.previous == FusedPasses::Previous::none)
         backward_data_ = plan_backward_data(Function::none, bindings.accumulates(0));
       if (backward_data_) bytes = std::max(bytes, backward_data_->workspace_bytes());
     }
@@ -90,7 +94,7 @@ class DenseOp : public Op {
   void forward() override {
     forward_->run({.a = bindings_.inputs[0].address,
                    .b = weights_.address,
-                   .output = (info_.computes_next ? bindings_.next_output : bindings_.output).address,
+                   .output = (info_.fused.next_forward ? next_output_ : bindings_.output).address,
                    .bias = bias_values_.address,
                    .gelu_input = bindings_.output.address},
                   workspace_, lane());
@@ -110,7 +114,7 @@ class DenseOp : public Op {
       backward_data_->run({.a = gradient,
                            .b = weights_.address,
                            .output = bindings_.input_gradients[0].address,
-                           .gelu_input = bindings_.previous_input.address},
+                           .gelu_input = previous_input_.address},
                           workspace_, lane());
   }
 
@@ -141,7 +145,8 @@ class DenseOp : public Op {
   std::unique_ptr<Matmul> forward_, backward_weights_, backward_data_;  // backward_data_ is null if not needed
   std::unique_ptr<BiasRelu> ending_;                                    // for its backward pass
   Bindings bindings_;
-  DeviceView weights_, bias_values_;  // in the value type
+  DeviceView next_output_, previous_input_;  // if their passes are fused
+  DeviceView weights_, bias_values_;         // in the value type
   void* workspace_ = nullptr;
 };
 

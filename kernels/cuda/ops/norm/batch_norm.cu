@@ -419,8 +419,11 @@ class BatchNormOp : public Op, public FusibleNorm {
     return sums_ = {sums, sums + columns_.channels};
   }
 
-  bool scales_and_rectifies() const override { return mode_ == Mode::training && operation_.relu && !operation_.add; }
-  bool ends_block() const override { return mode_ == Mode::training && operation_.relu && operation_.add; }
+  Kind kind() const override {
+    if (!operation_.relu && !operation_.add) return Kind::plain;
+    if (mode_ == Mode::inference || !operation_.relu) return Kind::other;
+    return operation_.add ? Kind::block_end : Kind::rectified;
+  }
   ChannelFactors leave_output() override {
     factors_memory_ = allocate_device(2 * columns_.channels * sizeof(__half));
     statistics_.scale16 = data<__half>(factors_memory_.view());
@@ -444,14 +447,11 @@ class BatchNormOp : public Op, public FusibleNorm {
     return norm_gradient_;
   }
 
-  bool only_normalizes() const override { return !operation_.relu && !operation_.add; }
   OutputFactors leave_output_to_pool(const Pool& pool, const void* from) override {
     after_ = {pool, static_cast<const Numbers<T>*>(from)};
     info_.inputs[0].gradient_may_overwrite = false;  // the pool's is smaller, and read at other indices
     return {statistics_.factor, statistics_.offset};
   }
-
-  void* addend() const override { return const_cast<T*>(addend_); }
 
   void sum_over_ranks(const SumOverRanks& sum) override { sum_over_ranks_ = sum; }
 

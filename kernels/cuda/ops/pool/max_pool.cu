@@ -97,34 +97,37 @@ class MaxPoolOp : public Op, public NeighbourFusion {
   void fuse_neighbours(const Neighbours& neighbours) override {
     const auto& [kernel, stride, padding, relu] = operation_;
     auto* norm = dynamic_cast<FusibleNorm*>(neighbours.previous);
-    if (norm == nullptr || !norm->only_normalizes() || neighbours.shares_input) return;
+    if (norm == nullptr || norm->kind() != FusibleNorm::Kind::plain || neighbours.shares_input) return;
     if (kernel.height > 2 * stride.height || kernel.width > 2 * stride.width) return;
     norm_ = norm->leave_output_to_pool(pool_, from());
+    info_.fused.previous = FusedPasses::Previous::output_only;
   }
-  bool reads_previous_input() const override { return computes_previous(); }
-  bool computes_previous() const override { return norm_.factor != nullptr; }
-  bool leaves_gradient() const override { return computes_previous(); }
+
+  void bind_neighbours(const NeighbourBindings& bindings) override {
+    if (normalizes()) input_ = data<T>(bindings.previous_inputs[0]);
+  }
 
   void bind(const Bindings& bindings) override {
-    input_ = data<T>(computes_previous() ? bindings.previous_input : bindings.inputs[0]);
+    if (!normalizes()) input_ = data<T>(bindings.inputs[0]);
     output_values_ = data<T>(bindings.output);
     output_gradient_ = data<T>(bindings.output_gradient);
     gradient_ = {bindings, 0};
   }
 
   void forward() override {
-    launch(computes_previous() ? max_pool<T, true> : max_pool<T, false>,
+    launch(normalizes() ? max_pool<T, true> : max_pool<T, false>,
            blocks_for(outputs_, kThreads, context_.multiprocessors), kThreads, context_.lane.get(), pool_, input_,
            norm_, output_values_, from(), operation_.relu ? 0.0f : -INFINITY, outputs_);
   }
 
   void backward(float) override {
-    if (gradient_.wanted() && !leaves_gradient())
+    if (gradient_.wanted() && !normalizes())
       launch(max_pool_backward<T>, blocks_for(inputs_, kThreads, context_.multiprocessors), kThreads,
              context_.lane.get(), pool_, output_gradient_, from(), gradient_, inputs_);
   }
 
  private:
+  bool normalizes() const { return norm_.factor != nullptr; }
   Numbers<T>* from() const { return data<Numbers<T>>(from_.view()); }
 
   MaxPool operation_;
