@@ -6,83 +6,39 @@
 #include <filesystem>
 #include <memory>
 
-#include "kernels/base/extent.h"
-#include "kernels/precision.h"
+#include "kernels/cuda/vendor/convolution_problem.h"
 
 namespace annulus::cuda {
 
-// Passes over memory that a convolution in training does, while it has the values in registers anyway: for the batch
-// norms beside it, and for its own weights' gradient.
-struct ConvolutionFusion {
-  // Of forward and backward_weights: the input is max(0, scale x + shift) of the input's values x, rounded to the value
-  // type.
-  bool normalized = false;
-  // Of forward: the input is max(0, scale x + shift + addend), as at the end of a residual block, and is also written,
-  // because others read it.
-  bool ends_block = false;
-  // Of forward: for each filter, the sum of the output's values and that of their squares.
-  bool statistics = false;
-  // Of backward_data: the input's values are the output of a batch norm with a ReLU. Writes the gradient of what the
-  // ReLU reads, instead of the input's gradient, and for each channel its sums (NormGradient). If it accumulates, it
-  // adds to a gradient in other memory, and finds out from the input's values where the ReLU was active: so the batch
-  // norm may be the end of a residual block, which adds before the ReLU.
-  bool gradient_sums = false;
-  // Of backward_weights: writes the weights' gradient in float32 and multiplied by a factor, with no rounding to the
-  // value type before it. Not of a normalized input, and only if the pass is_product() or has groups.
-  bool wide_weights = false;
+// A layer's passes in training.
+struct ConvolutionPasses {
+  Forward forward{};
+  BackwardData backward_data = BackwardData::written;
+  BackwardWeights backward_weights = BackwardWeights::rounded;
 
-  bool any() const { return normalized || ends_block || statistics || gradient_sums || wide_weights; }
-  bool operator==(const ConvolutionFusion&) const = default;
+  bool operator==(const ConvolutionPasses&) const = default;
 };
 
-// One pass of a convolution over tensors in NHWC order, weights in {filters, rows, columns, channels}, all dense and
-// of the precision's value type, channels a multiple of the number that 16 bytes hold. Sums are computed in float32.
-struct ConvolutionProblem {
-  enum class Pass { forward, backward_data, backward_weights };
+// The batch norms beside a convolution, in training.
+struct NormsBeside {
+  enum Before {
+    none,
+    rectified,  // the input is max(0, scale x + shift), and nothing else reads it
+    block_end,  // the input is max(0, scale x + shift + addend), and other operations read it, too
+  };
 
-  Pass pass;
-  Precision precision;
-  std::size_t batch, channels, height, width;  // of the input
-  std::size_t filters;
-  Extent kernel;
-  Extent stride;
-  Border padding;
-  Extent dilation = 1;
-  bool accumulate = false;  // of backward_data: adds to the input's gradient
-  ConvolutionFusion fusion{};
+  Before before = none;
+  bool after = false;  // alone reads the output, and needs statistics
 
-  // Returns another pass of the same layer, with what concerns it of this one's fusions.
-  ConvolutionProblem with(Pass other) const {
-    ConvolutionProblem changed = *this;
-    changed.pass = other;
-    changed.accumulate = accumulate && other == Pass::backward_data;
-    changed.fusion = {.normalized = fusion.normalized && other != Pass::backward_data,
-                      .ends_block = fusion.ends_block && other == Pass::forward,
-                      .statistics = fusion.statistics && other == Pass::forward,
-                      .gradient_sums = fusion.gradient_sums && other == Pass::backward_data,
-                      .wide_weights = fusion.wide_weights && other == Pass::backward_weights};
-    return changed;
-  }
-
-  // Whether it adds to a gradient in other memory.
-  bool adds_elsewhere() const { return accumulate && fusion.gradient_sums; }
-
-  // Whether the passes are products of matrices, whose rows are the pixels of all images.
-  bool is_product() const { return kernel == 1 && stride == 1 && padding == 0; }
-
-  // The size of a window.
-  std::size_t window_height() const { return dilation.height * (kernel.height - 1) + 1; }
-  std::size_t window_width() const { return dilation.width * (kernel.width - 1) + 1; }
-
-  std::size_t output_height() const { return (height + padding.height() - window_height()) / stride.height + 1; }
-  std::size_t output_width() const { return (width + padding.width() - window_width()) / stride.width + 1; }
+  bool operator==(const NormsBeside&) const = default;
 };
 
-// Device memory for gradient_sums, in float32 one value for each channel. A batch norm with a ReLU, of the values x:
+// Device memory for BackwardData::summed, in float32 one value for each channel. A batch norm with a ReLU, of the
+// values x:
 //   normalized = inverse (x - mean)
 //   output = max(0, scale normalized + shift)
-// The ReLU passes gradients of positive outputs. If the pass accumulates, it is the sum of the stored output and scale
-// normalized + shift that must be positive, so scale and shift must be zeros. (cuDNN has no plans that read the stored
+// The ReLU passes gradients of positive outputs. In BackwardData::summed_elsewhere, the sum of the stored output and
+// scale normalized + shift must be positive, so scale and shift must be zeros. (cuDNN has no plans that read the stored
 // output alone.)
 struct NormGradient {
   float *mean, *inverse, *scale, *shift;  // read
@@ -95,14 +51,14 @@ struct NormGradient {
 // pass reads two of them and writes the third.
 struct ConvolutionOperands {
   void *input, *weights, *output;
-  void *scale = nullptr, *shift = nullptr;   // if normalized or ends_block: of each channel, in the value type
-  void *sums = nullptr, *squares = nullptr;  // if it computes statistics: of each filter, float32
-  void* norm_input = nullptr;                // if it ends a block or computes gradient sums: the values x of the norm
+  void *scale = nullptr, *shift = nullptr;   // if it normalizes or ends a block: of each channel, in the value type
+  void* norm_input = nullptr;                // if it ends a block or sums the gradient: the values x of the norm
   void* addend = nullptr;                    // if it ends a block
-  void* norm_output = nullptr;               // this and the next: if it also accumulates
+  void* norm_output = nullptr;               // this and the next: if it adds elsewhere
   void* gradient_of_others = nullptr;        // to which the input's gradient is added
-  NormGradient norm{};
-  const float* factor = nullptr;  // if it writes wide weights: one value
+  void *sums = nullptr, *squares = nullptr;  // if it has statistics: of each filter, float32
+  NormGradient norm{};                       // if it sums the gradient
+  const float* factor = nullptr;             // if it has wide weights: one value
 };
 
 class ConvolutionPlan {
@@ -122,10 +78,10 @@ class ConvolutionPlanner {
   // Throws Error if there is no plan for the problem.
   virtual std::unique_ptr<ConvolutionPlan> plan(const ConvolutionProblem& problem) = 0;
 
-  // Returns which of the possible fusions make the passes of `problem` the fastest, together with separate passes for
-  // all others. There is a plan for each of them. They are chosen by measurements, so without a tuning file none is.
-  // REQUIRES: `problem` has 16-bit values and no fusion.
-  virtual ConvolutionFusion choose_fusion(const ConvolutionProblem& problem, const ConvolutionFusion& possible) = 0;
+  // Returns the layer's passes that are the fastest, together with separate passes for what they do not do. There is a
+  // plan for each of them. They are chosen by measurements, so without a tuning file they do nothing besides.
+  // REQUIRES: `layer` has 16-bit values, and no groups.
+  virtual ConvolutionPasses choose_passes(const ConvolutionProblem& layer, const NormsBeside& norms) = 0;
 };
 
 // Makes a planner for the current device. Plans are chosen by the library's heuristics or, if `tuning` names a file, by

@@ -88,8 +88,7 @@ std::vector<float> normalized(const ConvolutionProblem& p, std::vector<float> x,
   const DataType type = value_type(p.precision);
   const auto scale = emulated::load(operands.scale, p.channels, type);
   const auto shift = emulated::load(operands.shift, p.channels, type);
-  const auto addend =
-      p.fusion.ends_block ? emulated::load(operands.addend, x.size(), type) : std::vector<float>(x.size());
+  const auto addend = p.ends_block() ? emulated::load(operands.addend, x.size(), type) : std::vector<float>(x.size());
   for (std::size_t i = 0; i < x.size(); ++i)
     x[i] = std::max(0.0f, scale[i % p.channels] * x[i] + shift[i % p.channels] + addend[i]);
   std::vector<std::byte> rounded(x.size() * size_of(type));
@@ -135,35 +134,31 @@ std::vector<float> through_norm(const ConvolutionProblem& p, std::vector<float> 
 }
 
 void compute(const ConvolutionProblem& p, const ConvolutionOperands& operands) {
-  using enum ConvolutionProblem::Pass;
   const auto x = [&] {
     std::vector<float> values = emulated::load_factors(operands.input, input_count(p), p.precision);
-    return p.fusion.normalized ? normalized(p, std::move(values), operands) : values;
+    return p.normalizes() ? normalized(p, std::move(values), operands) : values;
   };
   const auto w = [&] { return emulated::load_factors(operands.weights, weights_count(p), p.precision); };
   const auto dy = [&] { return emulated::load_factors(operands.output, output_count(p), p.precision); };
   const DataType type = value_type(p.precision);
-  if (p.fusion.ends_block)
+  if (p.ends_block())
     emulated::store(normalized(p, emulated::load(operands.norm_input, input_count(p), type), operands), operands.input,
                     type);
-  switch (p.pass) {
-    case forward:
-      emulated::store(cuda::forward(p, x(), w()), operands.output, type);
-      if (p.fusion.statistics) write_statistics(p, operands);
-      return;
-    case backward_weights: {
-      std::vector<float> sums = cuda::backward_weights(p, x(), dy());
-      if (!p.fusion.wide_weights) return emulated::store(sums, operands.weights, type);
-      const float factor = emulated::load(operands.factor, 1, DataType::f32)[0];
-      for (float& sum : sums) sum *= factor;
-      return emulated::store(sums, operands.weights, DataType::f32);
-    }
-    case backward_data:
-      std::vector<float> sums = cuda::backward_data(p, w(), dy());
-      if (p.accumulate && !p.adds_elsewhere())
-        std::ranges::transform(sums, emulated::load(operands.input, sums.size(), type), sums.begin(), std::plus());
-      if (p.fusion.gradient_sums) sums = through_norm(p, std::move(sums), operands);
-      return emulated::store(sums, operands.input, type);
+  if (p.is<Forward>()) {
+    emulated::store(forward(p, x(), w()), operands.output, type);
+    if (p.has_statistics()) write_statistics(p, operands);
+  } else if (p.is<BackwardWeights>()) {
+    std::vector<float> sums = backward_weights(p, x(), dy());
+    if (!p.has_wide_weights()) return emulated::store(sums, operands.weights, type);
+    const float factor = emulated::load(operands.factor, 1, DataType::f32)[0];
+    for (float& sum : sums) sum *= factor;
+    emulated::store(sums, operands.weights, DataType::f32);
+  } else {
+    std::vector<float> sums = backward_data(p, w(), dy());
+    if (p.is(BackwardData::added))
+      std::ranges::transform(sums, emulated::load(operands.input, sums.size(), type), sums.begin(), std::plus());
+    if (p.sums_gradient()) sums = through_norm(p, std::move(sums), operands);
+    emulated::store(sums, operands.input, type);
   }
 }
 
@@ -175,7 +170,7 @@ class EmulatedConvolution final : public ConvolutionPlan {
 
   void run(const ConvolutionOperands& operands, void* workspace, cudaStream_t stream) override {
     const std::size_t bytes = size_of(value_type(problem_.precision));
-    const std::size_t weight_bytes = problem_.fusion.wide_weights ? sizeof(float) : bytes;
+    const std::size_t weight_bytes = problem_.has_wide_weights() ? sizeof(float) : bytes;
     const auto accessible = [](const std::string& operand, void* address, std::size_t count, std::size_t value_bytes) {
       emulated::check_operand(("a convolution's " + operand).c_str(), address, count, value_bytes);
       return emulated::accessible(address);
@@ -183,19 +178,19 @@ class EmulatedConvolution final : public ConvolutionPlan {
     ConvolutionOperands there{accessible("input", operands.input, input_count(problem_), bytes),
                               accessible("weights", operands.weights, weights_count(problem_), weight_bytes),
                               accessible("output", operands.output, output_count(problem_), bytes)};
-    if (problem_.fusion.normalized || problem_.fusion.ends_block) {
+    if (problem_.normalizes() || problem_.ends_block()) {
       there.scale = accessible("scale", operands.scale, problem_.channels, bytes);
       there.shift = accessible("shift", operands.shift, problem_.channels, bytes);
     }
-    if (problem_.fusion.ends_block) {
+    if (problem_.ends_block()) {
       there.norm_input = accessible("batch norm's input", operands.norm_input, input_count(problem_), bytes);
       there.addend = accessible("addend", operands.addend, input_count(problem_), bytes);
     }
-    if (problem_.fusion.statistics) {
+    if (problem_.has_statistics()) {
       there.sums = accessible("sums", operands.sums, problem_.filters, sizeof(float));
       there.squares = accessible("sums of squares", operands.squares, problem_.filters, sizeof(float));
     }
-    if (problem_.fusion.gradient_sums) {
+    if (problem_.sums_gradient()) {
       there.norm_input = accessible("batch norm's input", operands.norm_input, input_count(problem_), bytes);
       const auto floats = [&](const std::string& operand, float* address) {
         return static_cast<float*>(accessible("batch norm's " + operand, address, problem_.channels, sizeof(float)));
@@ -216,7 +211,7 @@ class EmulatedConvolution final : public ConvolutionPlan {
       there.gradient_of_others =
           accessible("others' gradient", operands.gradient_of_others, input_count(problem_), bytes);
     }
-    if (problem_.fusion.wide_weights) {
+    if (problem_.has_wide_weights()) {
       emulated::check_operand("a convolution's factor", operands.factor, 1, sizeof(float), sizeof(float));
       there.factor = emulated::accessible(operands.factor);
     }
@@ -246,24 +241,27 @@ class EmulatedConvolutions final : public ConvolutionPlanner {
     if (p.window_height() > p.height + p.padding.height() || p.window_width() > p.width + p.padding.width())
       fail("a convolution's window of {}x{} does not fit {}x{} pixels", p.window_height(), p.window_width(), p.height,
            p.width);
-    if (p.accumulate && p.pass != ConvolutionProblem::Pass::backward_data)
-      fail("only backward_data of a convolution accumulates");
-    const bool beside = ConvolutionFusion{.wide_weights = p.fusion.wide_weights} != p.fusion;
-    if (beside && p.precision != Precision::fp16) fail("convolutions do passes of batch norms in fp16 only");
-    if (p.fusion.wide_weights && (value_type(p.precision) == DataType::f32 || p.fusion.normalized || !p.is_product()))
-      fail("convolutions write float32 only from 16 bits, with 1x1 kernels, and not from a normalized input");
+    if (p.is_fused() && p.precision != Precision::fp16) fail("convolutions do passes of batch norms in fp16 only");
+    if (p.has_wide_weights() && (value_type(p.precision) == DataType::f32 || !p.is_product()))
+      fail("convolutions write float32 only from 16 bits, with 1x1 kernels");
     return std::make_unique<EmulatedConvolution>(p);
   }
 
-  ConvolutionFusion choose_fusion(const ConvolutionProblem& p, const ConvolutionFusion& possible) override {
-    if (!measures_) return {};
-    const bool sums = possible.gradient_sums && (!p.accumulate || p.stride.area() == 1);
-    const bool normalized = possible.normalized && possible.statistics;
-    return {.normalized = normalized,
-            .ends_block = possible.ends_block && possible.statistics && sums,
-            .statistics = possible.statistics,
-            .gradient_sums = sums,
-            .wide_weights = possible.wide_weights && !normalized};
+  ConvolutionPasses choose_passes(const ConvolutionProblem& p, const NormsBeside& norms) override {
+    ConvolutionPasses passes;
+    if (!measures_) return passes;
+    passes.forward.statistics = norms.after;
+    if (p.is_product()) passes.backward_weights = BackwardWeights::wide;
+    if (norms.before == NormsBeside::rectified) {
+      passes.backward_data = BackwardData::summed;
+      if (!norms.after) return passes;
+      passes.forward.input = Forward::normalized;
+      passes.backward_weights = BackwardWeights::of_normalized;
+    } else if (norms.before == NormsBeside::block_end && p.stride.area() == 1) {
+      passes.backward_data = BackwardData::summed_elsewhere;
+      if (norms.after) passes.forward.input = Forward::block_end;
+    }
+    return passes;
   }
 
  private:

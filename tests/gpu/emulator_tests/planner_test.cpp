@@ -16,7 +16,6 @@ using annulus::Precision;
 using annulus::value_type;
 using namespace annulus::cuda;
 using Function = MatmulProblem::Function;
-using Pass = ConvolutionProblem::Pass;
 
 constexpr Precision kPrecisions[] = {Precision::fp32, Precision::tf32, Precision::bf16, Precision::fp16};
 
@@ -54,10 +53,8 @@ struct Operands {
 
 // Computes a pass directly, one product at a time, into the operand that the pass writes.
 Operands convolve(const ConvolutionProblem& p, Operands o) {
-  const bool adds = p.accumulate;
-  std::vector<float>& written = p.pass == Pass::forward         ? o.output
-                                : p.pass == Pass::backward_data ? o.input
-                                                                : o.weights;
+  const bool adds = p.is(BackwardData::added);
+  std::vector<float>& written = p.is<Forward>() ? o.output : p.is<BackwardData>() ? o.input : o.weights;
   if (!adds) std::ranges::fill(written, 0.0f);
   const auto extent = [](std::size_t size) { return static_cast<long>(size); };
   for (std::size_t n = 0; n < p.batch; ++n)
@@ -74,9 +71,9 @@ Operands convolve(const ConvolutionProblem& p, Operands o) {
                 float& in = o.input[(pixel + static_cast<std::size_t>(x)) * p.channels + c];
                 float& weight = o.weights[((f * p.kernel.height + a) * p.kernel.width + b) * p.channels + c];
                 float& out = o.output[((n * p.output_height() + i) * p.output_width() + j) * p.filters + f];
-                if (p.pass == Pass::forward) out += in * weight;
-                if (p.pass == Pass::backward_data) in += out * weight;
-                if (p.pass == Pass::backward_weights) weight += out * in;
+                if (p.is<Forward>()) out += in * weight;
+                if (p.is<BackwardData>()) in += out * weight;
+                if (p.is<BackwardWeights>()) weight += out * in;
               }
   return o;
 }
@@ -101,21 +98,22 @@ void check_convolution(const ConvolutionProblem& p) {
 
 TEST_CASE("convolutions in every pass, precision and shape") {
   for (const Precision precision : kPrecisions)
-    for (const Pass pass : {Pass::forward, Pass::backward_data, Pass::backward_weights}) {
-      INFO("precision " << to_string(precision) << ", pass " << static_cast<int>(pass));
+    for (const ConvolutionPass& pass : std::initializer_list<ConvolutionPass>{
+             Forward{}, BackwardData::written, BackwardData::added, BackwardWeights::rounded}) {
+      INFO("precision " << to_string(precision) << ", pass " << pass.index());
       check_convolution({pass, precision, 2, 8, 7, 6, 16, 3, 1, 1});
       check_convolution({pass, precision, 2, 16, 8, 9, 8, 3, 2, 1});
       check_convolution({pass, precision, 1, 8, 5, 5, 8, 1, 2, 0});
       check_convolution({pass, precision, 3, 8, 5, 5, 8, 5, 1, 2});
       check_convolution({pass, precision, 2, 8, 4, 6, 8, {1, 7}, 1, {0, 3}});
       check_convolution({pass, precision, 2, 8, 6, 5, 8, {3, 1}, 2, {1, 0}});
-      if (pass == Pass::backward_data) check_convolution({pass, precision, 2, 8, 7, 6, 16, 3, 1, 1, true});
     }
 }
 
 TEST_CASE("convolutions that normalize their input and compute statistics") {
-  for (const Pass pass : {Pass::forward, Pass::backward_weights}) {
-    INFO("pass " << static_cast<int>(pass));
+  const ConvolutionPass all[] = {Forward{Forward::normalized, true}, BackwardWeights::of_normalized};
+  for (const ConvolutionPass& pass : all) {
+    INFO("pass " << pass.index());
     ConvolutionProblem p{pass, Precision::fp16, 2, 8, 7, 6, 16, 3, 2, 1};
     const auto raw = small_numbers(p.batch * p.height * p.width * p.channels, 3), scale = small_numbers(8, 1),
                shift = small_numbers(8, 2);
@@ -132,22 +130,27 @@ TEST_CASE("convolutions that normalize their input and compute statistics") {
       wanted_squares[i % 16] += wanted.output[i] * wanted.output[i];
     }
 
-    p.fusion = {.normalized = true, .statistics = pass == Pass::forward};
     const auto plan = make_convolution_planner()->plan(p);
     const DeviceArray<char> workspace(plan->workspace_bytes());
     OwnStream stream;
-    plan->run({input.get(), weights.get(), output.get(), scales.get(), shifts.get(), sums.get(), squares.get()},
+    plan->run({.input = input.get(),
+               .weights = weights.get(),
+               .output = output.get(),
+               .scale = scales.get(),
+               .shift = shifts.get(),
+               .sums = sums.get(),
+               .squares = squares.get()},
               workspace.get(), stream);
     CHECK(input.values(stream) == raw);
     CHECK(weights.values(stream) == wanted.weights);
     CHECK(output.values(stream) == wanted.output);
-    if (pass == Pass::forward) CHECK(sums.values(stream) == wanted_sums);
-    if (pass == Pass::forward) CHECK(squares.values(stream) == wanted_squares);
+    if (p.is<Forward>()) CHECK(sums.values(stream) == wanted_sums);
+    if (p.is<Forward>()) CHECK(squares.values(stream) == wanted_squares);
   }
 }
 
 TEST_CASE("convolutions that compute and store the end of a residual block") {
-  ConvolutionProblem p{Pass::forward, Precision::fp16, 2, 8, 7, 6, 16, 3, 2, 1};
+  const ConvolutionProblem p{Forward{Forward::block_end}, Precision::fp16, 2, 8, 7, 6, 16, 3, 2, 1};
   const auto x = small_numbers(p.batch * p.height * p.width * p.channels, 3), addend = small_numbers(x.size(), 2),
              scale = small_numbers(8, 1), shift = small_numbers(8, 2);
   Operands before{x, small_numbers(p.filters * p.kernel.area() * p.channels, 7),
@@ -156,7 +159,6 @@ TEST_CASE("convolutions that compute and store the end of a residual block") {
     before.input[i] = std::max(0.0f, scale[i % 8] * x[i] + shift[i % 8] + addend[i]);
   const Operands wanted = convolve(p, before);
 
-  p.fusion.ends_block = true;
   const DeviceValues input(std::vector(x.size(), 77.0f), DataType::f16), weights(before.weights, DataType::f16),
       output(before.output, DataType::f16), values(x, DataType::f16), addends(addend, DataType::f16),
       scales(scale, DataType::f16), shifts(shift, DataType::f16);
@@ -181,7 +183,8 @@ TEST_CASE("convolutions that compute and store the end of a residual block") {
 TEST_CASE("convolutions that differentiate a ReLU and compute the sums of a batch norm's gradient") {
   const bool adds = GENERATE(false, true);
   CAPTURE(adds);
-  ConvolutionProblem p{Pass::backward_data, Precision::fp16, 2, 8, 7, 6, 16, 3, 2, 1};
+  const BackwardData pass = adds ? BackwardData::summed_elsewhere : BackwardData::summed;
+  const ConvolutionProblem p{pass, Precision::fp16, 2, 8, 7, 6, 16, 3, 2, 1};
   const std::size_t inputs = p.batch * p.height * p.width * p.channels;
   const Operands before{std::vector(inputs, 77.0f), small_numbers(p.filters * p.kernel.area() * p.channels, 7),
                         small_numbers(p.batch * p.output_height() * p.output_width() * p.filters, 5)};
@@ -200,8 +203,6 @@ TEST_CASE("convolutions that differentiate a ReLU and compute the sums of a batc
     normalized_sum[c] += wanted.input[i] * normalized;
   }
 
-  p.fusion.gradient_sums = true;
-  p.accumulate = adds;
   const DeviceValues input(before.input, DataType::f16), weights(before.weights, DataType::f16),
       output(before.output, DataType::f16), values(x, DataType::f16), norm_outputs(norm_output, DataType::f16),
       other_gradients(others, DataType::f16);
@@ -318,12 +319,11 @@ TEST_CASE("planners refuse what the vendor's library does not support") {
   const auto convolutions = make_convolution_planner();
   const auto matmuls = make_matmul_planner();
   using annulus::Error;
-  CHECK_THROWS_AS(convolutions->plan({Pass::forward, Precision::bf16, 1, 4, 4, 4, 8, 1, 1, 0}), Error);
-  CHECK_THROWS_AS(convolutions->plan({Pass::forward, Precision::bf16, 1, 8, 4, 4, 12, 1, 1, 0}), Error);
-  CHECK_NOTHROW(convolutions->plan({Pass::forward, Precision::fp32, 1, 4, 4, 4, 12, 1, 1, 0}));
-  CHECK_THROWS_AS(convolutions->plan({Pass::forward, Precision::fp32, 1, 4, 4, 4, 4, 5, 1, 0}), Error);
-  CHECK_THROWS_AS(convolutions->plan({Pass::forward, Precision::fp32, 1, 4, 4, 4, 4, 1, 1, 0, 1, true}), Error);
-  CHECK_THROWS_AS(convolutions->plan({.pass = Pass::forward,
+  CHECK_THROWS_AS(convolutions->plan({Forward{}, Precision::bf16, 1, 4, 4, 4, 8, 1, 1, 0}), Error);
+  CHECK_THROWS_AS(convolutions->plan({Forward{}, Precision::bf16, 1, 8, 4, 4, 12, 1, 1, 0}), Error);
+  CHECK_NOTHROW(convolutions->plan({Forward{}, Precision::fp32, 1, 4, 4, 4, 12, 1, 1, 0}));
+  CHECK_THROWS_AS(convolutions->plan({Forward{}, Precision::fp32, 1, 4, 4, 4, 4, 5, 1, 0}), Error);
+  CHECK_THROWS_AS(convolutions->plan({.pass = Forward{.statistics = true},
                                       .precision = Precision::bf16,
                                       .batch = 1,
                                       .channels = 8,
@@ -332,8 +332,7 @@ TEST_CASE("planners refuse what the vendor's library does not support") {
                                       .filters = 8,
                                       .kernel = 1,
                                       .stride = 1,
-                                      .padding = 0,
-                                      .fusion = {.statistics = true}}),
+                                      .padding = 0}),
                   Error);
   CHECK_THROWS_AS(matmuls->plan({Precision::fp16, 8, 8, 12}), Error);
   CHECK_NOTHROW(matmuls->plan({Precision::fp32, 6, 8, 8}));

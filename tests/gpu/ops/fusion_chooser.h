@@ -6,25 +6,37 @@
 
 namespace annulus::test {
 
-// Chooses of these fusions those that are possible.
+// Chooses what is possible of these passes.
 class FusionChooser final : public cuda::ConvolutionPlanner {
  public:
-  explicit FusionChooser(const cuda::ConvolutionFusion& wanted) : wanted_(wanted) {}
+  explicit FusionChooser(const cuda::ConvolutionPasses& wanted) : wanted_(wanted) {}
 
   std::unique_ptr<cuda::ConvolutionPlan> plan(const cuda::ConvolutionProblem& problem) override {
     return planner_->plan(problem);
   }
-  cuda::ConvolutionFusion choose_fusion(const cuda::ConvolutionProblem&,
-                                        const cuda::ConvolutionFusion& possible) override {
-    return {.normalized = wanted_.normalized && possible.normalized,
-            .ends_block = wanted_.ends_block && possible.ends_block,
-            .statistics = wanted_.statistics && possible.statistics,
-            .gradient_sums = wanted_.gradient_sums && possible.gradient_sums,
-            .wide_weights = wanted_.wide_weights && possible.wide_weights};
+
+  cuda::ConvolutionPasses choose_passes(const cuda::ConvolutionProblem& layer,
+                                        const cuda::NormsBeside& norms) override {
+    using enum cuda::NormsBeside::Before;
+    const auto if_possible = [&](auto pass, auto rectified_pass, auto block_end_pass) {
+      const bool possible = (pass == rectified_pass && norms.before == rectified) ||
+                            (pass == block_end_pass && norms.before == block_end);
+      return possible ? pass : decltype(pass){};
+    };
+    cuda::ConvolutionPasses passes;
+    passes.forward.input = if_possible(wanted_.forward.input, cuda::Forward::normalized, cuda::Forward::block_end);
+    passes.forward.statistics = wanted_.forward.statistics && norms.after;
+    using enum cuda::BackwardData;
+    passes.backward_data = if_possible(wanted_.backward_data, summed, summed_elsewhere);
+    if (passes.forward.input == cuda::Forward::normalized)
+      passes.backward_weights = cuda::BackwardWeights::of_normalized;
+    else if (wanted_.backward_weights == cuda::BackwardWeights::wide && layer.is_product())
+      passes.backward_weights = cuda::BackwardWeights::wide;
+    return passes;
   }
 
  private:
-  cuda::ConvolutionFusion wanted_;
+  cuda::ConvolutionPasses wanted_;
   std::unique_ptr<cuda::ConvolutionPlanner> planner_ = cuda::make_convolution_planner();
 };
 

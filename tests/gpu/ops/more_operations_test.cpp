@@ -72,7 +72,8 @@ TEST_CASE("on a GPU: transposed convolutions") {
 
 TEST_CASE("on a GPU: convolutions that write the gradients of their weights in float32") {
   Gpu gpu(GENERATE(Precision::bf16, Precision::fp16));
-  gpu.context.convolutions = std::make_unique<FusionChooser>(cuda::ConvolutionFusion{.wide_weights = true});
+  gpu.context.convolutions =
+      std::make_unique<FusionChooser>(cuda::ConvolutionPasses{.backward_weights = cuda::BackwardWeights::wide});
   const auto check = [&](const Operation& operation, bool wide) {
     check_against_cpu(gpu, operation, {{2, 6, 9, 8}}, Wanted::written);
     Trial trial(gpu, operation, {{2, 6, 9, 8}}, Wanted::none);

@@ -197,7 +197,8 @@ TEST_CASE("on a GPU: a convolution does the passes of the batch norm before it t
   CAPTURE(normalized, gradient_sums, relu);
   test::Gpu gpu(Precision::fp16);
   gpu.context.convolutions = std::make_unique<test::FusionChooser>(
-      cuda::ConvolutionFusion{.normalized = normalized, .statistics = true, .gradient_sums = gradient_sums});
+      cuda::ConvolutionPasses{{normalized ? cuda::Forward::normalized : cuda::Forward::stored, true},
+                              gradient_sums ? cuda::BackwardData::summed : cuda::BackwardData::written});
   const auto plan = [&](const Operation& operation, const TensorSpec& input) {
     return cuda::plan_any(operation, {input}, Mode::training, gpu.context);
   };
@@ -214,7 +215,8 @@ TEST_CASE("on a GPU: the first convolution of a block does passes of the batch n
   CAPTURE(chosen, shared, relu);
   test::Gpu gpu(Precision::fp16);
   gpu.context.convolutions = std::make_unique<test::FusionChooser>(
-      cuda::ConvolutionFusion{.normalized = true, .ends_block = chosen, .gradient_sums = chosen});
+      cuda::ConvolutionPasses{{chosen ? cuda::Forward::block_end : cuda::Forward::normalized},
+                              chosen ? cuda::BackwardData::summed_elsewhere : cuda::BackwardData::written});
   const TensorSpec spec = cuda::value_spec({2, 16, 5, 5}, DataType::f16);
   const auto end = cuda::plan_any(BatchNorm{.add = true, .relu = relu}, {spec, spec}, Mode::training, gpu.context);
   const auto begin = cuda::plan_any(Convolution{.channels = 8, .kernel = 1, .bias = false}, {end->output()},

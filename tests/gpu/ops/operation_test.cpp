@@ -29,16 +29,16 @@ using test::Wanted;
 // Records which passes are planned.
 class NotingPlanner : public cuda::ConvolutionPlanner {
  public:
-  using Passes = std::vector<cuda::ConvolutionProblem::Pass>;
+  using Passes = std::vector<cuda::ConvolutionPass>;
 
   explicit NotingPlanner(Passes& passes) : passes_(passes) {}
   std::unique_ptr<cuda::ConvolutionPlan> plan(const cuda::ConvolutionProblem& problem) override {
     passes_.push_back(problem.pass);
     return planner_->plan(problem);
   }
-  cuda::ConvolutionFusion choose_fusion(const cuda::ConvolutionProblem& problem,
-                                        const cuda::ConvolutionFusion& possible) override {
-    return planner_->choose_fusion(problem, possible);
+  cuda::ConvolutionPasses choose_passes(const cuda::ConvolutionProblem& layer,
+                                        const cuda::NormsBeside& norms) override {
+    return planner_->choose_passes(layer, norms);
   }
 
  private:
@@ -73,15 +73,14 @@ TEST_CASE("on a GPU: convolutions") {
 }
 
 TEST_CASE("on a GPU: layers without an input gradient do not plan it") {
-  using Pass = cuda::ConvolutionProblem::Pass;
   Gpu gpu(Precision::fp32);
   NotingPlanner::Passes planned;
   gpu.context.convolutions = std::make_unique<NotingPlanner>(planned);
   const Convolution operation{.channels = 4, .kernel = 3};
   const Trial unwanted(gpu, operation, {{1, 3, 5, 5}}, Wanted::none);
-  CHECK(planned == NotingPlanner::Passes{Pass::forward, Pass::backward_weights});
+  CHECK(planned == NotingPlanner::Passes{cuda::Forward{}, cuda::BackwardWeights::rounded});
   const Trial wanted(gpu, operation, {{1, 3, 5, 5}}, Wanted::written);
-  CHECK(planned.back() == Pass::backward_data);
+  CHECK(planned.back() == cuda::ConvolutionPass(cuda::BackwardData::written));
 }
 
 TEST_CASE("on a GPU: convolutions with non-square kernels and padding") {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "kernels/cuda/vendor/cudnn_convolution_graph.h"
 #include "tests/gpu/plans/h200.h"
 #include "tests/unit/error_text.h"
 
@@ -11,12 +12,11 @@ namespace annulus::test {
 namespace {
 
 using Catch::Contains;
-using cuda::ConvolutionProblem;
-using Pass = ConvolutionProblem::Pass;
+using cuda::ConvolutionProblem, cuda::ConvolutionPass, cuda::Forward, cuda::BackwardData, cuda::BackwardWeights;
 
-constexpr Pass kPasses[] = {Pass::forward, Pass::backward_data, Pass::backward_weights};
+constexpr ConvolutionPass kPasses[] = {Forward{}, BackwardData::written, BackwardWeights::rounded};
 
-ConvolutionProblem problem(Pass pass, Precision precision) {
+ConvolutionProblem problem(const ConvolutionPass& pass, Precision precision) {
   return {pass,
           precision,
           /*batch*/ 32,
@@ -41,7 +41,7 @@ std::vector<cuda::cudnn::EngineConfiguration> engines(const ConvolutionProblem& 
 
 TEST_CASE("fp32 does not use tensor cores, the other precisions may") {
   const auto planner = cuda::make_convolution_planner_for(h200());
-  for (const Pass pass : kPasses)
+  for (const ConvolutionPass& pass : kPasses)
     for (const Precision precision : kPrecisions) {
       INFO(to_string(problem(pass, precision)));
       const auto made = plan(*planner, problem(pass, precision));
@@ -52,7 +52,7 @@ TEST_CASE("fp32 does not use tensor cores, the other precisions may") {
 TEST_CASE("nondeterministic engines are excluded") {
   const auto planner = cuda::make_convolution_planner_for(h200());
   std::size_t left_out = 0;
-  for (const Pass pass : kPasses)
+  for (const ConvolutionPass& pass : kPasses)
     for (const Precision precision : kPrecisions) {
       INFO(to_string(problem(pass, precision)));
       CHECK(!plan(*planner, problem(pass, precision))->configuration().has(CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC));
@@ -68,7 +68,7 @@ TEST_CASE("nondeterministic engines are excluded") {
 TEST_CASE("an impossible convolution is refused by name") {
   const auto planner = cuda::make_convolution_planner_for(h200());
   const auto refusal = [&](auto change) {
-    ConvolutionProblem changed = problem(Pass::forward, Precision::bf16);
+    ConvolutionProblem changed = problem(Forward{}, Precision::bf16);
     change(changed);
     return error_of([&] { planner->plan(changed); });
   };
@@ -79,25 +79,32 @@ TEST_CASE("an impossible convolution is refused by name") {
   CHECK_THAT(refusal([](auto& p) { p.filters = 4; }), Contains("multiples of 8"));
   CHECK_THAT(refusal([](auto& p) { p.stride = 0; }), Contains("at least 1"));
   CHECK_THAT(refusal([](auto& p) { p.batch = 0; }), Contains("at least 1"));
-  CHECK_THAT(refusal([](auto& p) { p.accumulate = true; }), Contains("only backward data can add"));
-  CHECK_THAT(refusal([](auto& p) {
-               p.pass = Pass::backward_data;
-               p.fusion.normalized = true;
-             }),
-             Contains("backward data does not read the input"));
-  CHECK_THAT(refusal([](auto& p) {
-               p.pass = Pass::backward_weights;
-               p.fusion.statistics = true;
-             }),
-             Contains("only forward computes statistics"));
-  CHECK_THAT(refusal([](auto& p) { p.fusion.gradient_sums = true; }), Contains("only backward data"));
-  CHECK_THAT(refusal([](auto& p) { p.fusion.wide_weights = true; }), Contains("only backward weights"));
-  CHECK_THAT(refusal([](auto& p) { p.fusion.normalized = p.fusion.ends_block = true; }), Contains("ends a block"));
+  CHECK_THAT(refusal([](auto& p) { p.pass = BackwardWeights::wide; }), Contains("only a 1x1 kernel's weights"));
+}
+
+TEST_CASE("tuning files name a pass with all that it does") {
+  const auto name = [](const ConvolutionPass& pass) {
+    const std::string all = to_string(problem(pass, Precision::fp16));
+    const std::string layer = " in fp16, 32 x 28 x 28 x 64 by 128 filters of 3 x 3, stride 2, padding 1";
+    CHECK(all.ends_with(layer));
+    return all.substr(0, all.size() - layer.size());
+  };
+  CHECK(name(Forward{}) == "forward convolution");
+  CHECK(name(Forward{.statistics = true}) == "forward convolution with statistics");
+  CHECK(name(Forward{Forward::normalized, true}) == "forward convolution of a normalized input with statistics");
+  CHECK(name(Forward{Forward::block_end, true}) == "forward convolution that ends a block with statistics");
+  CHECK(name(BackwardData::written) == "backward data convolution");
+  CHECK(name(BackwardData::added) == "backward data convolution (added)");
+  CHECK(name(BackwardData::summed) == "backward data convolution with gradient sums");
+  CHECK(name(BackwardData::summed_elsewhere) == "backward data convolution (added) with gradient sums");
+  CHECK(name(BackwardWeights::rounded) == "backward weights convolution");
+  CHECK(name(BackwardWeights::of_normalized) == "backward weights convolution of a normalized input");
+  CHECK(name(BackwardWeights::wide) == "backward weights convolution to float32");
 }
 
 TEST_CASE("a convolution that cuDNN cannot plan is refused with the reason") {
   const auto planner = cuda::make_convolution_planner_for(h200());
-  ConvolutionProblem huge = problem(Pass::forward, Precision::bf16);
+  ConvolutionProblem huge = problem(Forward{}, Precision::bf16);
   huge.batch = std::size_t{1} << 40;
   const std::string text = error_of([&] { planner->plan(huge); });
   CHECK_THAT(text, Contains("no plan for a forward convolution in bf16, 1099511627776 x 28 x 28 x 64"));
@@ -106,7 +113,7 @@ TEST_CASE("a convolution that cuDNN cannot plan is refused with the reason") {
 
 TEST_CASE("a plan for another GPU does not run") {
   const auto planner = cuda::make_convolution_planner_for(h200());
-  const auto made = planner->plan(problem(Pass::forward, Precision::bf16));
+  const auto made = planner->plan(problem(Forward{}, Precision::bf16));
   CHECK_THAT(error_of([&] { made->run({}, nullptr, nullptr); }), Contains("cannot run"));
   CHECK_THAT(error_of([] { cuda::make_convolution_planner_for("an H200"); }), Contains("not a JSON object"));
 }

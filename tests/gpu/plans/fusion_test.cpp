@@ -16,11 +16,12 @@ namespace annulus::test {
 namespace {
 
 using Catch::Contains;
-using cuda::ConvolutionFusion, cuda::ConvolutionProblem, cuda::ConvolutionTuning;
-using Pass = ConvolutionProblem::Pass;
+using cuda::ConvolutionPass, cuda::ConvolutionPasses, cuda::ConvolutionProblem, cuda::ConvolutionTuning;
+using cuda::Forward, cuda::BackwardData, cuda::BackwardWeights, cuda::NormsBeside;
 
 struct FusedConvolution {
   ConvolutionProblem problem;
+  ConvolutionPasses passes;
   std::optional<std::size_t> ended;  // the batch norm at the end of a block that it could do
 };
 
@@ -35,15 +36,16 @@ std::vector<FusedConvolution> fused_convolutions(const std::string& model, std::
   for (std::size_t i = 1; i < nodes.size(); ++i) {
     const auto* convolution = std::get_if<Convolution>(&nodes[i].operation);
     if (convolution == nullptr) continue;
-    ConvolutionProblem problem = forward_problem(*convolution, graph.input_shapes(nodes[i], batch)[0], Precision::fp16);
+    const ConvolutionProblem problem =
+        forward_problem(*convolution, graph.input_shapes(nodes[i], batch)[0], Precision::fp16);
     const auto *before = norm(i - 1), *shared = shared_inputs[i] ? norm(*shared_inputs[i]) : nullptr;
     const bool normalized = pairs[i - 1] && before != nullptr && before->relu && !before->add;
-    problem.accumulate = shared != nullptr && shared->relu && shared->add;
-    problem.fusion = {.normalized = normalized,
-                      .ends_block = problem.accumulate,
-                      .statistics = only_readers[i] && norm(i + 1) != nullptr,
-                      .gradient_sums = normalized || problem.accumulate};
-    all.push_back({problem, problem.accumulate ? shared_inputs[i] : std::nullopt});
+    const bool begins_block = shared != nullptr && shared->relu && shared->add;
+    ConvolutionPasses passes{.forward = {.statistics = only_readers[i] && norm(i + 1) != nullptr}};
+    if (normalized)
+      passes = {{Forward::normalized, passes.forward.statistics}, BackwardData::summed, BackwardWeights::of_normalized};
+    if (begins_block) passes = {{Forward::block_end, passes.forward.statistics}, BackwardData::summed_elsewhere};
+    all.push_back({problem, passes, begins_block ? shared_inputs[i] : std::nullopt});
   }
   return all;
 }
@@ -63,17 +65,16 @@ class BlockEnds {
  public:
   explicit BlockEnds(cuda::ConvolutionPlanner& planner) : planner_(planner) {}
 
-  ConvolutionProblem choose(const FusedConvolution& convolution) {
-    ConvolutionProblem problem = convolution.problem;
-    if (!convolution.ended) return problem;
-    all.insert(*convolution.ended);
-    ConvolutionFusion& fusion = problem.fusion;
-    fusion.gradient_sums =
-        !summed.contains(*convolution.ended) && has_plan(planner_, problem.with(Pass::backward_data));
-    fusion.ends_block = fusion.gradient_sums && has_plan(planner_, problem.with(Pass::forward));
-    if (fusion.gradient_sums) summed.insert(*convolution.ended);
-    if (fusion.ends_block) computed.insert(*convolution.ended);
-    return problem;
+  ConvolutionPasses choose(const FusedConvolution& convolution) {
+    const auto& [problem, possible, ended] = convolution;
+    if (!ended) return possible;
+    all.insert(*ended);
+    const bool sums = !summed.contains(*ended) && has_plan(planner_, problem.with(possible.backward_data));
+    const bool computes = sums && has_plan(planner_, problem.with(possible.forward));
+    if (sums) summed.insert(*ended);
+    if (computes) computed.insert(*ended);
+    return {{computes ? Forward::block_end : Forward::stored, possible.forward.statistics},
+            sums ? BackwardData::summed_elsewhere : BackwardData::added};
   }
 
   std::set<std::size_t> all, summed, computed;
@@ -93,13 +94,15 @@ TEST_CASE("every convolution of ResNet-50 has fused plans in fp16 on an H200") {
       CHECK(made->workspace_bytes() <= std::size_t{64} << 20);
       largest = std::max(largest, made->workspace_bytes());
     };
-    const ConvolutionProblem problem = ends.choose(convolution);
-    check(problem.with(Pass::forward));
-    if (problem.fusion.normalized) check(problem.with(Pass::backward_weights));
-    if (problem.fusion.gradient_sums) check(problem.with(Pass::backward_data));
-    statistics += problem.fusion.statistics ? 1 : 0;
-    normalized += problem.fusion.normalized ? 1 : 0;
-    gradient_sums += problem.fusion.gradient_sums ? 1 : 0;
+    const ConvolutionPasses passes = ends.choose(convolution);
+    const ConvolutionProblem weights = convolution.problem.with(passes.backward_weights);
+    const ConvolutionProblem data = convolution.problem.with(passes.backward_data);
+    check(convolution.problem.with(passes.forward));
+    if (weights.normalizes()) check(weights);
+    if (data.sums_gradient()) check(data);
+    statistics += passes.forward.statistics ? 1 : 0;
+    normalized += weights.normalizes() ? 1 : 0;
+    gradient_sums += data.sums_gradient() ? 1 : 0;
   }
   CHECK(statistics == 53);
   CHECK(normalized == 32);
@@ -132,11 +135,15 @@ TEST_CASE("ends of blocks that one of their readers does in fp16 on an H200") {
 
 // The second convolution of a block, which can do passes of both batch norms beside it.
 ConvolutionProblem problem() {
-  return {Pass::forward, Precision::fp16, 256, 64, 56, 56, 64, 3, 1, 1};
+  return {Forward{}, Precision::fp16, 256, 64, 56, 56, 64, 3, 1, 1};
 }
 
-constexpr ConvolutionFusion kNone{}, kStatistics{.statistics = true}, kBoth{.normalized = true, .statistics = true},
-    kSums{.gradient_sums = true}, kAll{.normalized = true, .statistics = true, .gradient_sums = true};
+constexpr Forward kStatistics{.statistics = true}, kNormalized{Forward::normalized, true};
+constexpr ConvolutionPasses kNone{}, kOnlyStatistics{.forward = kStatistics},
+    kBoth{.forward = kNormalized, .backward_weights = BackwardWeights::of_normalized},
+    kSums{.backward_data = BackwardData::summed},
+    kAll{kNormalized, BackwardData::summed, BackwardWeights::of_normalized};
+constexpr NormsBeside kAfter{.after = true}, kBeside{NormsBeside::rectified, true};
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
 
@@ -145,16 +152,14 @@ class File {
  public:
   explicit File(const ConvolutionProblem& problem) : problem_(problem) {}
 
-  void add(Pass pass, const ConvolutionFusion& fusion, double microseconds) {
-    ConvolutionProblem p = problem_;
-    p.fusion = fusion;
-    tuning_.add(to_string(p.with(pass)), {.microseconds = microseconds});
+  void add(const ConvolutionPass& pass, double microseconds) {
+    tuning_.add(to_string(problem_.with(pass)), {.microseconds = microseconds});
   }
   void add_copy(std::size_t bytes, double microseconds) {
     tuning_.add(fmt::format("copy of {} bytes", bytes), {.microseconds = microseconds});
   }
-  ConvolutionFusion choose(const ConvolutionFusion& possible) const {
-    return cuda::make_convolution_planner_for(h200(), tuning_.file())->choose_fusion(problem_, possible);
+  ConvolutionPasses choose(const NormsBeside& norms) const {
+    return cuda::make_convolution_planner_for(h200(), tuning_.file())->choose_passes(problem_, norms);
   }
 
  private:
@@ -167,84 +172,87 @@ struct Times {
   double plain, with_statistics, normalized, weights, normalized_weights, copy, data = 1, data_with_sums = kNever;
 };
 
-ConvolutionFusion chosen(const Times& times, const ConvolutionFusion& possible) {
+ConvolutionPasses chosen(const Times& times, const NormsBeside& norms) {
   File file(problem());
-  file.add(Pass::forward, kNone, times.plain);
-  file.add(Pass::forward, kStatistics, times.with_statistics);
-  file.add(Pass::forward, kBoth, times.normalized);
-  file.add(Pass::backward_weights, kNone, times.weights);
-  file.add(Pass::backward_weights, kBoth, times.normalized_weights);
-  file.add(Pass::backward_data, kNone, times.data);
-  file.add(Pass::backward_data, kSums, times.data_with_sums);
+  file.add(Forward{}, times.plain);
+  file.add(kStatistics, times.with_statistics);
+  file.add(kNormalized, times.normalized);
+  file.add(BackwardWeights::rounded, times.weights);
+  file.add(BackwardWeights::of_normalized, times.normalized_weights);
+  file.add(BackwardData::written, times.data);
+  file.add(BackwardData::summed, times.data_with_sums);
   file.add_copy(102760448, times.copy);
-  return file.choose(possible);
+  return file.choose(norms);
 }
 
 TEST_CASE("convolutions are fused if that was measured to be faster") {
   // Apart: 100 + 90 + a copy + half a copy. Statistics: 105 + 90 + a copy. Both: 130 + 120.
-  CHECK(chosen({100, 105, 130, 90, 120, 60}, kBoth) == kBoth);
-  CHECK(chosen({100, 105, 130, 90, 120, 54}, kBoth) == kStatistics);
-  CHECK(chosen({100, 130, 170, 90, 120, 50}, kBoth) == kNone);
-  CHECK(chosen({100, 105, 130, 90, 120, 50}, kStatistics) == kStatistics);
-  CHECK(chosen({100, 105, 130, 90, 120, 8}, kStatistics) == kNone);
-  CHECK(chosen({100, 105, 130, 90, kNever, 60}, kBoth) == kStatistics);
-  CHECK(chosen({100, kNever, kNever, 90, 120, 50}, kBoth) == kNone);
+  CHECK(chosen({100, 105, 130, 90, 120, 60}, kBeside) == kBoth);
+  CHECK(chosen({100, 105, 130, 90, 120, 54}, kBeside) == kOnlyStatistics);
+  CHECK(chosen({100, 130, 170, 90, 120, 50}, kBeside) == kNone);
+  CHECK(chosen({100, 105, 130, 90, 120, 50}, kAfter) == kOnlyStatistics);
+  CHECK(chosen({100, 105, 130, 90, 120, 8}, kAfter) == kNone);
+  CHECK(chosen({100, 105, 130, 90, kNever, 60}, kBeside) == kOnlyStatistics);
+  CHECK(chosen({100, kNever, kNever, 90, 120, 50}, kBeside) == kNone);
   // Gradient sums apart: 80 + a copy.
-  CHECK(chosen({100, 105, 130, 90, 120, 60, 80, 139}, kAll) == kAll);
-  CHECK(chosen({100, 105, 130, 90, 120, 60, 80, 141}, kAll) == kBoth);
-  CHECK(chosen({100, 105, 130, 90, 120, 60, 80, 139}, kBoth) == kBoth);
-  CHECK(chosen({100, kNever, kNever, 90, kNever, 60, 80, 139}, kAll) == kSums);
-  CHECK(chosen({100, 105, 130, 90, 120, 60, 80, kNever}, kAll) == kBoth);
+  CHECK(chosen({100, 105, 130, 90, 120, 60, 80, 139}, kBeside) == kAll);
+  CHECK(chosen({100, 105, 130, 90, 120, 60, 80, 141}, kBeside) == kBoth);
+  CHECK(chosen({100, kNever, kNever, 90, kNever, 60, 80, 139}, kBeside) == kSums);
+  CHECK(chosen({100, 105, 130, 90, 120, 60, 80, kNever}, kBeside) == kBoth);
   // Nothing is measured without a file, nor without a GPU.
-  CHECK(cuda::make_convolution_planner_for(h200())->choose_fusion(problem(), kBoth) == kNone);
+  CHECK(cuda::make_convolution_planner_for(h200())->choose_passes(problem(), kBeside) == kNone);
   const TemporaryFolder empty;
   const auto planner = cuda::make_convolution_planner_for(h200(), empty / "tuning.json");
-  CHECK_THAT(error_of([&] { planner->choose_fusion(problem(), kBoth); }),
+  CHECK_THAT(error_of([&] { planner->choose_passes(problem(), kBeside); }),
              Contains("there is no GPU here to measure on"));
 }
 
 TEST_CASE("the end of a block is fused if that was measured to be faster") {
-  const ConvolutionProblem begin{Pass::forward, Precision::fp16, 256, 256, 56, 56, 64, 1, 1, 0, 1, true};
-  const ConvolutionFusion both{.statistics = true, .gradient_sums = true};
-  const ConvolutionFusion all{.ends_block = true, .statistics = true, .gradient_sums = true};
+  const ConvolutionProblem begin{Forward{}, Precision::fp16, 256, 256, 56, 56, 64, 1, 1, 0};
+  const ConvolutionPasses both{kStatistics, BackwardData::summed_elsewhere};
+  const ConvolutionPasses all{{Forward::block_end, true}, BackwardData::summed_elsewhere};
   const auto chosen = [&](double forward, double data) {
     File file(begin);
-    file.add(Pass::forward, kNone, 100);
-    file.add(Pass::forward, kStatistics, 105);
-    file.add(Pass::forward, all, forward);
-    file.add(Pass::backward_data, kNone, 80);
-    file.add(Pass::backward_data, kSums, data);
+    file.add(Forward{}, 100);
+    file.add(kStatistics, 105);
+    file.add(all.forward, forward);
+    file.add(BackwardData::added, 80);
+    file.add(BackwardData::summed_elsewhere, data);
+    file.add(BackwardWeights::rounded, 90);
+    file.add(BackwardWeights::wide, kNever);
+    file.add_copy(49152, 3);
     file.add_copy(411041792, 60);
     file.add_copy(102760448, 20);
-    return file.choose(all);
+    return file.choose({NormsBeside::block_end, true});
   };
   // Apart, either pass costs one and a half copies more. Without gradient sums, backward needs the bits of the ReLU.
   CHECK(chosen(194, 169) == all);
   CHECK(chosen(196, 169) == both);
   CHECK(chosen(kNever, 169) == both);
-  CHECK(chosen(194, 171) == kStatistics);
-  CHECK(chosen(194, kNever) == kStatistics);
+  CHECK(chosen(194, 171) == kOnlyStatistics);
+  CHECK(chosen(194, kNever) == kOnlyStatistics);
 }
 
 TEST_CASE("the gradient of a 1x1 convolution's weights is a product in float32 if that was measured to be faster") {
-  const ConvolutionProblem one{Pass::forward, Precision::fp16, 256, 64, 56, 56, 256, 1, 1, 0};
-  const ConvolutionFusion wide{.wide_weights = true};
-  const auto chosen = [&](double product, const ConvolutionFusion& possible) {
+  const ConvolutionProblem one{Forward{}, Precision::fp16, 256, 64, 56, 56, 256, 1, 1, 0};
+  const ConvolutionPasses wide{.backward_weights = BackwardWeights::wide};
+  const auto chosen = [&](double product, const NormsBeside& norms) {
     File file(one);
-    for (const ConvolutionFusion& fusion : {kNone, kStatistics, kBoth}) file.add(Pass::forward, fusion, 100);
-    for (const ConvolutionFusion& fusion : {kNone, kBoth}) file.add(Pass::backward_weights, fusion, 90);
-    file.add(Pass::backward_weights, wide, product);
+    for (const Forward& pass : {Forward{}, kStatistics, kNormalized}) file.add(pass, 100);
+    for (const auto pass : {BackwardWeights::rounded, BackwardWeights::of_normalized}) file.add(pass, 90);
+    file.add(BackwardWeights::wide, product);
+    file.add(BackwardData::written, 80);
+    file.add(BackwardData::summed, kNever);
     file.add_copy(49152, 3);  // as many bytes as the pass that widens the gradient
     file.add_copy(102760448, 60);
     file.add_copy(411041792, 240);
-    return file.choose(possible);
+    return file.choose(norms);
   };
-  CHECK(chosen(92, wide) == wide);
-  CHECK(chosen(94, wide) == kNone);
-  CHECK(chosen(kNever, wide) == kNone);
-  CHECK(chosen(92, {.statistics = true, .wide_weights = true}) ==
-        ConvolutionFusion{.statistics = true, .wide_weights = true});
-  CHECK(chosen(92, {.normalized = true, .statistics = true, .wide_weights = true}) == kBoth);
+  CHECK(chosen(92, {}) == wide);
+  CHECK(chosen(94, {}) == kNone);
+  CHECK(chosen(kNever, {}) == kNone);
+  CHECK(chosen(92, kAfter) == ConvolutionPasses{.forward = kStatistics, .backward_weights = BackwardWeights::wide});
+  CHECK(chosen(92, kBeside) == kBoth);
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 #include "kernels/cuda/runtime/layout.h"
 #include "kernels/cuda/vendor/cudnn_convolution.h"
+#include "kernels/cuda/vendor/cudnn_convolution_plan.h"
 #include "kernels/operations/convolution.h"
 #include "tests/test_file.h"
 #include "tests/unit/temporary_folder.h"
@@ -33,7 +34,7 @@ inline cuda::ConvolutionProblem forward_problem(const Convolution& convolution, 
   const auto channels = [&](std::size_t count) {
     return cuda::channels_last(cuda::value_spec({1, count, 1, 1}, value_type(precision))).channels();
   };
-  return {.pass = cuda::ConvolutionProblem::Pass::forward,
+  return {.pass = cuda::Forward{},
           .precision = precision,
           .batch = input[0],
           .channels = channels(input[1]),

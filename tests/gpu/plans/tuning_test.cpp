@@ -18,7 +18,7 @@ const ConvolutionTuning::Measured kFirst{Choice{7, {{2, 4}, {13, 0}}}, 12.5};
 const ConvolutionTuning::Measured kSecond{Choice{8, {}}, 3};
 
 cuda::ConvolutionProblem problem() {
-  return {cuda::ConvolutionProblem::Pass::forward, Precision::bf16, 32, 64, 28, 28, 128, 3, 1, 1};
+  return {cuda::Forward{}, Precision::bf16, 32, 64, 28, 28, 128, 3, 1, 1};
 }
 
 std::string platform() {

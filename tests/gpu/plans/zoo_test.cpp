@@ -7,6 +7,7 @@
 #include <map>
 #include <set>
 
+#include "kernels/cuda/vendor/cudnn_convolution_graph.h"
 #include "models/zoo/zoo.h"
 #include "tests/gpu/plans/h200.h"
 
@@ -14,7 +15,6 @@ namespace annulus::test {
 namespace {
 
 using cuda::ConvolutionProblem;
-using Pass = ConvolutionProblem::Pass;
 
 // A common batch size for training the model.
 std::size_t batch_of(const ZooEntry& model) {
@@ -22,15 +22,10 @@ std::size_t batch_of(const ZooEntry& model) {
 }
 
 // The passes that training needs. The gradient of the network's images is not needed; others may have two sources.
-std::vector<ConvolutionProblem> passes(ConvolutionProblem problem, bool of_images) {
-  std::vector<ConvolutionProblem> all{problem};
-  problem.pass = Pass::backward_weights;
-  all.push_back(problem);
-  if (of_images) return all;
-  problem.pass = Pass::backward_data;
-  all.push_back(problem);
-  problem.accumulate = true;
-  all.push_back(problem);
+std::vector<ConvolutionProblem> passes(const ConvolutionProblem& problem, bool of_images) {
+  using enum cuda::BackwardData;
+  std::vector<ConvolutionProblem> all{problem, problem.with(cuda::BackwardWeights::rounded)};
+  if (!of_images) all.insert(all.end(), {problem.with(written), problem.with(added)});
   return all;
 }
 

@@ -12,12 +12,10 @@
 namespace annulus::cuda {
 namespace {
 
-using Pass = ConvolutionProblem::Pass;
-
 // A convolution, or a transposed one: that has the passes of a convolution from its output to its input, whose backward
 // data is its forward.
 struct Layer {
-  ConvolutionProblem problem;
+  ConvolutionProblem problem;             // of any pass
   std::size_t channels, filters, groups;  // of the problem, without padding
   bool bias, relu, transposed;
   Shape output;
@@ -42,39 +40,23 @@ class ConvolutionOp : public Op, public NeighbourFusion {
     if (layer.bias) info_.parameters.push_back(channels_spec(layer.parameters[1].shape, context.type()));
     forward_ = planned_forward();
     if (mode == Mode::inference) return;
-    if (layer.groups > 1) layer_.problem.fusion.wide_weights = true;
-    backward_weights_ = planned(Pass::backward_weights);
+    if (layer.groups > 1) passes_.backward_weights = BackwardWeights::wide;
+    backward_weights_ = planned(passes_.backward_weights);
   }
 
   void fuse_neighbours(const Neighbours& neighbours) override {
-    if (context_.type() == DataType::f32 || layer_.groups > 1) return;
-    // cuDNN does batch norms' passes in fp16 only.
-    const bool norms = context_.precision == Precision::fp16 && !layer_.transposed;
-    auto* before = norms ? dynamic_cast<FusibleNorm*>(neighbours.previous) : nullptr;
-    auto* after = norms ? dynamic_cast<FusibleNorm*>(neighbours.next) : nullptr;
-    const bool bare = !layer_.bias && !layer_.relu, shared = neighbours.shares_input;
-    const bool normalized = before != nullptr && before->kind() == FusibleNorm::Kind::rectified && !shared;
-    const bool begins_block = before != nullptr && before->kind() == FusibleNorm::Kind::block_end && shared;
-    const ConvolutionFusion possible{.normalized = normalized,
-                                     .ends_block = begins_block,
-                                     .statistics = after != nullptr && after->needs_statistics() && bare,
-                                     .gradient_sums = normalized || begins_block,
-                                     .wide_weights = backward_weights_ != nullptr && layer_.problem.is_product()};
-    if (!possible.any()) return;
-    layer_.problem.accumulate = begins_block;
-    const ConvolutionFusion fusion = context_.convolutions->choose_fusion(layer_.problem, possible);
-    layer_.problem.fusion = fusion;
+    if (mode_ == Mode::inference || context_.type() == DataType::f32 || layer_.groups > 1) return;
+    auto* before = norm(neighbours.previous);
+    auto* after = norm(neighbours.next);
+    const NormsBeside norms = norms_beside(before, neighbours.shares_input, after);
+    if (norms == NormsBeside{} && !layer_.problem.is_product()) return;
+    passes_ = context_.convolutions->choose_passes(layer_.problem, norms);
     forward_ = planned_forward();
-    if (fusion.statistics) sums_ = after->take_statistics();
-    if (fusion.gradient_sums) norm_ = before->take_gradient_sums();
-    if (backward_weights_) backward_weights_ = planned(Pass::backward_weights);
-    if (fusion.normalized || fusion.ends_block) factors_ = before->leave_output();
-    using enum FusedPasses::Previous;
-    info_.fused.previous = fusion.normalized       ? output
-                           : fusion.ends_block     ? shared_output
-                           : !fusion.gradient_sums ? none
-                           : begins_block          ? shared_part
-                                                   : part;
+    if (passes_.forward.statistics) sums_ = after->take_statistics();
+    if (passes_.backward_data != BackwardData::written) norm_ = before->take_gradient_sums();
+    backward_weights_ = planned(passes_.backward_weights);
+    if (passes_.forward.input != Forward::stored) factors_ = before->leave_output();
+    info_.fused.previous = previous_passes();
   }
 
   void bind_neighbours(const NeighbourBindings& bindings) override { neighbours_ = bindings; }
@@ -88,9 +70,10 @@ class ConvolutionOp : public Op, public NeighbourFusion {
       bytes =
           std::max({bytes, ending_.workspace_bytes(), weight_scratch_bytes() + backward_weights_->workspace_bytes()});
       // Planned only now, because the bindings determine whether it accumulates.
-      layer_.problem.accumulate = bindings.accumulates(0) || neighbours_.gradient_of_others;
       if (bindings.input_gradients[0])
-        backward_data_ = planned(layer_.transposed ? Pass::forward : Pass::backward_data);
+        backward_data_ = layer_.transposed         ? planned(passes_.forward)
+                         : bindings.accumulates(0) ? planned(BackwardData::added)
+                                                   : planned(passes_.backward_data);
       if (backward_data_) bytes = std::max(bytes, backward_data_->workspace_bytes());
     }
     workspace_ = static_cast<std::byte*>(context_.workspace(bytes));
@@ -110,11 +93,35 @@ class ConvolutionOp : public Op, public NeighbourFusion {
   }
 
  private:
-  std::unique_ptr<ConvolutionPlan> planned_forward() {
-    return planned(layer_.transposed ? Pass::backward_data : Pass::forward);
+  // cuDNN does batch norms' passes in fp16 only.
+  FusibleNorm* norm(Op* neighbour) const {
+    const bool possible = context_.precision == Precision::fp16 && !layer_.transposed;
+    return possible ? dynamic_cast<FusibleNorm*>(neighbour) : nullptr;
   }
 
-  std::unique_ptr<ConvolutionPlan> planned(Pass pass) {
+  NormsBeside norms_beside(const FusibleNorm* before, bool shared, const FusibleNorm* after) const {
+    using Kind = FusibleNorm::Kind;
+    const auto is_before = [&](Kind kind) { return before != nullptr && before->kind() == kind; };
+    const bool bare = !layer_.bias && !layer_.relu;
+    return {.before = !shared && is_before(Kind::rectified)  ? NormsBeside::rectified
+                      : shared && is_before(Kind::block_end) ? NormsBeside::block_end
+                                                             : NormsBeside::none,
+            .after = bare && after != nullptr && after->needs_statistics()};
+  }
+
+  FusedPasses::Previous previous_passes() const {
+    using enum FusedPasses::Previous;
+    if (passes_.forward.input == Forward::normalized) return output;
+    if (passes_.forward.input == Forward::block_end) return shared_output;
+    if (passes_.backward_data == BackwardData::summed_elsewhere) return shared_part;
+    return passes_.backward_data == BackwardData::summed ? part : none;
+  }
+
+  std::unique_ptr<ConvolutionPlan> planned_forward() {
+    return layer_.transposed ? planned(BackwardData::written) : planned(passes_.forward);
+  }
+
+  std::unique_ptr<ConvolutionPlan> planned(const ConvolutionPass& pass) {
     const ConvolutionProblem one = layer_.problem.with(pass);
     if (layer_.groups == 1) return context_.convolutions->plan(one);
     return plan_grouped({one, layer_.channels, layer_.filters, layer_.groups}, context_.multiprocessors);
@@ -128,12 +135,12 @@ class ConvolutionOp : public Op, public NeighbourFusion {
               .output = output,
               .scale = factors_.scale,
               .shift = factors_.shift,
-              .sums = sums_.values,
-              .squares = sums_.squares,
               .norm_input = info_.fused.reads_previous_inputs() ? neighbours_.previous_inputs[0].address : nullptr,
-              .addend = layer_.problem.fusion.ends_block ? neighbours_.previous_inputs[1].address : nullptr,
+              .addend = passes_.forward.input == Forward::block_end ? neighbours_.previous_inputs[1].address : nullptr,
               .norm_output = bindings_.inputs[0].address,
               .gradient_of_others = neighbours_.gradient_of_others.address,
+              .sums = sums_.values,
+              .squares = sums_.squares,
               .norm = norm_,
               .factor = context_.unscale},
              workspace, context_.lane.get());
@@ -146,7 +153,7 @@ class ConvolutionOp : public Op, public NeighbourFusion {
   // The size of the weights' gradient in a 16-bit type, at the begin of the workspace, before it is widened; 0 if the
   // plan writes float32, directly to the arena.
   std::size_t weight_scratch_bytes() const {
-    if (context_.type() == DataType::f32 || layer_.problem.fusion.wide_weights) return 0;
+    if (context_.type() == DataType::f32 || passes_.backward_weights == BackwardWeights::wide) return 0;
     constexpr std::size_t kAlignment = 256;  // of the plan's workspace after it
     const std::size_t bytes = channels_last(info_.parameters[0]).count() * size_of(context_.type());
     return (bytes + kAlignment - 1) / kAlignment * kAlignment;
@@ -164,6 +171,7 @@ class ConvolutionOp : public Op, public NeighbourFusion {
   Mode mode_;
   Context& context_;
   BiasRelu ending_;
+  ConvolutionPasses passes_;
   std::unique_ptr<ConvolutionPlan> forward_, backward_weights_, backward_data_;  // backward_data_ is null if not needed
   FusibleNorm::ChannelFactors factors_{};                                        // of the input, if plans compute it
   FusibleNorm::ChannelSums sums_{};  // of the output, if the forward plan computes them
@@ -180,7 +188,7 @@ ConvolutionProblem problem(const Operation& o, const Shape& images, std::size_t 
   const auto padded = [block = channel_block(context.type())](std::size_t count) {
     return (count + block - 1) / block * block;
   };
-  return {.pass = Pass::forward,
+  return {.pass = Forward{},
           .precision = context.precision,
           .batch = images[0],
           .channels = padded(images[1]),

@@ -6,6 +6,7 @@
 #include "kernels/cuda/ops/convolution/grouped_convolution.h"
 
 #include <algorithm>
+#include <variant>
 
 #include "kernels/cuda/ops/loops/column_sums.h"
 #include "kernels/cuda/ops/loops/image_place.h"
@@ -153,7 +154,6 @@ class GroupedConvolution final : public ConvolutionPlan {
  public:
   GroupedConvolution(const GroupedProblem& problem, int multiprocessors)
       : pass_(problem.windows.pass),
-        accumulate_(problem.windows.accumulate),
         multiprocessors_(multiprocessors),
         groups_(groups(problem)),
         weights_(groups_.inputs_of * groups_.taps()),
@@ -163,20 +163,20 @@ class GroupedConvolution final : public ConvolutionPlan {
                        groups_.vectors_in) {}
 
   std::size_t workspace_bytes() const override {
-    return pass_ == Pass::backward_weights ? weights_ * outputs_.partial_sums() * sizeof(Sums<1>) : 0;
+    return std::holds_alternative<BackwardWeights>(pass_) ? weights_ * outputs_.partial_sums() * sizeof(Sums<1>) : 0;
   }
 
   void run(const ConvolutionOperands& operands, void* workspace, cudaStream_t stream) override {
     auto *x = static_cast<T*>(operands.input), *w = static_cast<T*>(operands.weights);
     auto* y = static_cast<T*>(operands.output);
-    if (pass_ == Pass::forward) {
+    if (std::holds_alternative<Forward>(pass_)) {
       const auto vectors = static_cast<unsigned>(outputs_.rows * outputs_.vectors);
       launch(depthwise() ? convolve<T, true> : convolve<T, false>, blocks_for(vectors, kThreads, multiprocessors_),
              kThreads, stream, groups_, x, w, y, vectors);
-    } else if (pass_ == Pass::backward_data) {
+    } else if (const auto* gradient = std::get_if<BackwardData>(&pass_)) {
       InputGradient<T> to;
       to.values = x;
-      to.accumulate = accumulate_;
+      to.accumulate = *gradient == BackwardData::added;
       launch(depthwise() ? convolve_backward<T, true> : convolve_backward<T, false>,
              blocks_for(input_vectors_, kThreads, multiprocessors_), kThreads, stream, groups_, w, y, to,
              input_vectors_);
@@ -191,8 +191,6 @@ class GroupedConvolution final : public ConvolutionPlan {
   }
 
  private:
-  using Pass = ConvolutionProblem::Pass;
-
   static unsigned count(std::size_t size) { return static_cast<unsigned>(size); }
 
   static Groups groups(const GroupedProblem& problem) {
@@ -211,8 +209,7 @@ class GroupedConvolution final : public ConvolutionPlan {
 
   bool depthwise() const { return groups_.inputs_of == 1 && groups_.filters_of == 1; }
 
-  Pass pass_;
-  bool accumulate_;
+  ConvolutionPass pass_;
   int multiprocessors_;
   Groups groups_;
   unsigned weights_;  // of each filter

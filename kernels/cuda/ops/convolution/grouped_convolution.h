@@ -7,7 +7,7 @@
 namespace annulus::cuda {
 
 // A pass of a convolution with groups. Channels and filters are those without padding. The weights are stored as
-// {channels of a group, rows, columns, filters'}. Their gradient is wide (ConvolutionFusion::wide_weights).
+// {channels of a group, rows, columns, filters'}. Their gradient is wide (BackwardWeights::wide).
 struct GroupedProblem {
   ConvolutionProblem windows;
   std::size_t channels, filters, groups;

@@ -7,7 +7,7 @@ namespace annulus::cuda {
 struct Pool;  // max_pool.h
 
 // A batch norm, as seen by its neighbours that may do its passes: the convolutions before and after it
-// (ConvolutionFusion), or a max pool after it. To be called before bind(). All memory is on the device, one value
+// (convolution_problem.h), or a max pool after it. To be called before bind(). All memory is on the device, one value
 // for each channel.
 class FusibleNorm {
  public:

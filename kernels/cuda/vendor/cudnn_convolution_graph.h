@@ -1,0 +1,54 @@
+#pragma once
+
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "kernels/cuda/vendor/convolution_plan.h"
+#include "kernels/cuda/vendor/cudnn_graph.h"
+
+namespace annulus::cuda {
+
+// A pass's tensors with an address at run time, by their ids in the graph: all members of ConvolutionOperands, in
+// order. From kSums on, they are in float32.
+enum Operand : std::int64_t {
+  kInput = 1,
+  kWeights,
+  kOutput,
+  kScale,
+  kShift,
+  kNormInput,
+  kAddend,
+  kNormOutput,
+  kGradientOfOthers,
+  kSums,
+  kSquares,
+  kMean,
+  kInverse,
+  kNormScale,
+  kNormShift,
+  kGradientSum,
+  kNormalizedSum,
+  kGradientFactor,
+  kValueFactor,
+  kConstant,
+  kFactor,
+  kFirstIntermediate
+};
+
+// Return all operands of a pass, and the ones that it writes.
+std::vector<Operand> operands(const ConvolutionProblem& problem);
+std::vector<Operand> written_operands(const ConvolutionProblem& problem);
+
+using Addresses = std::array<void*, kFirstIntermediate - 1>;  // of the operands from kInput on
+inline Addresses addresses(const ConvolutionOperands& operands) {
+  return std::bit_cast<Addresses>(operands);
+}
+std::size_t bytes(const ConvolutionProblem& problem, Operand operand);  // in device memory
+
+// Returns cuDNN's graph of a pass. REQUIRES: the problem is sound and has no wide weights.
+cudnn::Graph convolution_graph(const ConvolutionProblem& problem);
+
+}  // namespace annulus::cuda

@@ -1,0 +1,243 @@
+#include "kernels/cuda/vendor/cudnn_convolution_tuning.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstdint>
+#include <limits>
+#include <map>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "kernels/base/error.h"
+#include "kernels/base/median.h"
+#include "kernels/base/random.h"
+#include "kernels/cuda/runtime/runtime.h"
+#include "kernels/cuda/vendor/cudnn_convolution_graph.h"
+
+namespace annulus::cuda {
+namespace {
+
+// Measures work on the current device.
+class Stopwatch {
+ public:
+  // Returns the median time of a few runs of work(stream), in microseconds. If the first run takes far longer than
+  // `least`, returns its time.
+  template <class Work>
+  double measure(const Work& work, double least = std::numeric_limits<double>::infinity()) {
+    constexpr int kRuns = 5;
+    constexpr double kHopeless = 2;
+    work(stream());  // the first run loads the kernels, and may compile them
+    std::vector<double> times{time(work)};
+    if (times[0] > kHopeless * least) return times[0];
+    while (times.size() < kRuns) times.push_back(time(work));
+    return median(times);
+  }
+
+  cudaStream_t stream() const { return stream_.get(); }
+
+ private:
+  template <class Work>
+  double time(const Work& work) {
+    check(cudaEventRecord(begin_.get(), stream()));
+    work(stream());
+    check(cudaEventRecord(end_.get(), stream()));
+    check(cudaEventSynchronize(end_.get()));
+    float milliseconds = 0;
+    check(cudaEventElapsedTime(&milliseconds, begin_.get(), end_.get()));
+    return 1e3 * static_cast<double>(milliseconds);
+  }
+
+  Stream stream_ = make_stream();
+  Event begin_ = make_timed_event(), end_ = make_timed_event();
+};
+
+// Memory to measure a problem on.
+class Scratch {
+ public:
+  explicit Scratch(const ConvolutionProblem& problem) : written_(written_operands(problem)) {
+    const std::vector<std::uint16_t> pattern = small_numbers();
+    Addresses all{};
+    for (const Operand operand : operands(problem)) {
+      const DeviceView view = (memory_[operand] = allocate_device(bytes(problem, operand))).view();
+      for (std::size_t at = 0; at < view.bytes; at += std::span(pattern).size_bytes())
+        check(cudaMemcpy(view.address + at, pattern.data(), std::min(view.bytes - at, std::span(pattern).size_bytes()),
+                         cudaMemcpyHostToDevice));
+      all[static_cast<std::size_t>(operand - kInput)] = view.address;
+    }
+    operands_ = std::bit_cast<ConvolutionOperands>(all);
+    check(cudaDeviceSynchronize());  // other streams do not wait for these copies
+  }
+
+  double measure(ConvolutionPlan& plan, double least = std::numeric_limits<double>::infinity()) {
+    if (workspace_.view().bytes < plan.workspace_bytes()) workspace_ = allocate_device(plan.workspace_bytes());
+    return stopwatch_.measure([&](cudaStream_t stream) { plan.run(operands_, workspace_.view().address, stream); },
+                              least);
+  }
+
+  // Whether the results of two runs are bit-identical. REQUIRES: the plan was measured.
+  bool repeats(ConvolutionPlan& plan) {
+    const auto results = [&] {
+      plan.run(operands_, workspace_.view().address, stopwatch_.stream());
+      check(cudaStreamSynchronize(stopwatch_.stream()));
+      std::vector<std::byte> all;
+      for (const Operand operand : written_) {
+        const DeviceView view = memory_.at(operand).view();
+        all.resize(all.size() + view.bytes);
+        check(cudaMemcpy(all.data() + all.size() - view.bytes, view.address, view.bytes, cudaMemcpyDeviceToHost));
+      }
+      return all;
+    };
+    return results() == results();
+  }
+
+ private:
+  // Positive and negative ones, of either 16-bit type. (A GPU needs less power for multiplying equal numbers, so it
+  // would be faster.)
+  static std::vector<std::uint16_t> small_numbers() {
+    std::vector<std::uint16_t> numbers(std::size_t{1} << 19);
+    for (std::size_t i = 0; i < numbers.size(); ++i)
+      numbers[i] = static_cast<std::uint16_t>(0x2c00 | (mix(i) & 0x83ff));
+    return numbers;
+  }
+
+  Stopwatch stopwatch_;
+  std::vector<Operand> written_;
+  std::map<Operand, Buffer> memory_;
+  ConvolutionOperands operands_{};
+  Buffer workspace_;
+};
+
+}  // namespace
+
+BuiltPointer ConvolutionTuner::fastest(const ConvolutionProblem& problem) {
+  const std::string name = to_string(problem);
+  const auto known = file_.find(name);
+  if (!known || !known->choice) return measure(problem);
+  try {
+    return engines_.build(problem, *known->choice);
+  } catch (const Error& error) {
+    fail("{}: {} is not usable for a {} ({}): delete the file to measure again", file_.file().string(),
+         to_string(*known->choice), name, error.what());
+  }
+}
+
+ConvolutionPasses ConvolutionTuner::choose_passes(const ConvolutionProblem& layer, const NormsBeside& norms) {
+  const bool elsewhere = norms.before == NormsBeside::block_end;
+  const bool summed = norms.before != NormsBeside::none && summed_is_faster(layer, elsewhere);
+  const ConvolutionPasses with_statistics{.forward = {.statistics = norms.after}};
+  ConvolutionPasses all = with_statistics;
+  if (norms.before == NormsBeside::rectified) {
+    all.forward.input = Forward::normalized;
+    all.backward_weights = BackwardWeights::of_normalized;
+  }
+  if (elsewhere && summed) all.forward.input = Forward::block_end;  // else backward needs the bits of the ReLU
+  const auto cost = [&](const ConvolutionPasses& passes) { return step_microseconds(layer, all, passes); };
+  ConvolutionPasses passes = std::ranges::min(std::array{ConvolutionPasses{}, with_statistics, all}, {}, cost);
+  if (summed) passes.backward_data = elsewhere ? BackwardData::summed_elsewhere : BackwardData::summed;
+  if (layer.is_product() && passes.backward_weights == BackwardWeights::rounded && wide_weights_are_faster(layer))
+    passes.backward_weights = BackwardWeights::wide;
+  return passes;
+}
+
+// Returns the time of forward and backward_weights. What is possible and not done costs a pass of a batch norm: the one
+// before the convolution reads and writes the input, at the end of a block reads another value for each of the input's,
+// and the one after it reads the output. Each takes at least half the time of a copy.
+double ConvolutionTuner::step_microseconds(const ConvolutionProblem& layer, const ConvolutionPasses& possible,
+                                           const ConvolutionPasses& passes) {
+  double sum = microseconds(layer.with(passes.forward));
+  if (possible.forward.input == Forward::normalized) sum += microseconds(layer.with(passes.backward_weights));
+  if (passes.forward.input != possible.forward.input)
+    sum += (possible.forward.input == Forward::block_end ? 1.5 : 1) * copy_microseconds(bytes(layer, kInput));
+  if (possible.forward.statistics && !passes.forward.statistics) sum += copy_microseconds(bytes(layer, kOutput)) / 2;
+  return sum;
+}
+
+// Apart, a pass of the batch norm reads two values for each of the input's, which takes at least the time of a copy. At
+// the end of a block the pass after it also writes the addend's gradient, which then differs from the output's.
+bool ConvolutionTuner::summed_is_faster(const ConvolutionProblem& layer, bool elsewhere) {
+  const double copies = elsewhere ? 1.5 : 1;
+  return microseconds(layer.with(elsewhere ? BackwardData::summed_elsewhere : BackwardData::summed)) <
+         microseconds(layer.with(elsewhere ? BackwardData::added : BackwardData::written)) +
+             copies * copy_microseconds(bytes(layer, kInput));
+}
+
+template <class Measure>
+double ConvolutionTuner::known_or(const std::string& name, const Measure& measure) {
+  if (!file_.find(name)) {
+    expect_gpu(name);
+    file_.add(name, {.microseconds = measure()});
+  }
+  return file_.find(name)->microseconds;
+}
+
+// Apart, a pass reads the gradient in 16 bits and writes it in 32: as many bytes as a copy of one and a half.
+bool ConvolutionTuner::wide_weights_are_faster(const ConvolutionProblem& layer) {
+  const ConvolutionProblem wide = layer.with(BackwardWeights::wide);
+  const double apart = microseconds(layer.with(BackwardWeights::rounded)) +
+                       copy_microseconds(bytes(layer.with(BackwardWeights::rounded), kWeights) / 2 * 3);
+  const auto measure = [&] {
+    try {
+      return Scratch(wide).measure(*engines_.plan_product(wide));
+    } catch (const Error&) {
+      return std::numeric_limits<double>::infinity();
+    }
+  };
+  return known_or(to_string(wide), measure) < apart;
+}
+
+double ConvolutionTuner::microseconds(const ConvolutionProblem& problem) {
+  const std::string name = to_string(problem);
+  if (!file_.find(name)) {
+    expect_gpu(name);
+    try {
+      measure(problem);
+    } catch (const Error&) {
+      file_.add(name, {});
+    }
+  }
+  return file_.find(name)->microseconds;
+}
+
+double ConvolutionTuner::copy_microseconds(std::size_t bytes) {
+  return known_or(fmt::format("copy of {} bytes", bytes), [&] {
+    const Buffer from = allocate_device(bytes), to = allocate_device(bytes);
+    return Stopwatch().measure([&](cudaStream_t stream) {
+      check(cudaMemcpyAsync(to.view().address, from.view().address, bytes, cudaMemcpyDeviceToDevice, stream));
+    });
+  });
+}
+
+BuiltPointer ConvolutionTuner::measure(const ConvolutionProblem& problem) {
+  expect_gpu(to_string(problem));
+  Scratch scratch(problem);
+  BuiltPointer best;
+  double least = std::numeric_limits<double>::infinity();
+  std::string objection;
+  for (const BuiltPointer& built : engines_.usable(problem, std::numeric_limits<std::size_t>::max())) {
+    try {
+      const auto plan = engines_.plan(built);
+      const double microseconds = scratch.measure(*plan, least);
+      if (microseconds >= least) continue;
+      // The engines of fused passes have no note of it.
+      if (problem.is_fused() && !scratch.repeats(*plan)) fail("its sums differ from run to run");
+      least = microseconds;
+      best = built;
+    } catch (const Error& error) {  // a plan does not run, or there is not enough memory for its workspace
+      objection = error.what();
+    }
+  }
+  if (!best) fail("none of cuDNN's plans for a {} can be measured ({})", to_string(problem), objection);
+  file_.add(to_string(problem), {best->configuration.choice, least});
+  return best;
+}
+
+void ConvolutionTuner::expect_gpu(const std::string& name) const {
+  if (!engines_.can_run())
+    fail("{} has no entry for a {}, and there is no GPU here to measure on", file_.file().string(), name);
+}
+
+}  // namespace annulus::cuda

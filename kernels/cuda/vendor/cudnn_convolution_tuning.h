@@ -1,0 +1,45 @@
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <utility>
+
+#include "kernels/cuda/vendor/convolution_plan.h"
+#include "kernels/cuda/vendor/cudnn_convolution_plan.h"
+#include "kernels/cuda/vendor/cudnn_tuning.h"
+
+namespace annulus::cuda {
+
+// Chooses the plans of convolutions, and the work that their passes do besides, by times in a tuning file. What is not
+// in the file is measured and added. All functions throw Error if something must be measured for a GPU that is not on
+// this machine.
+class ConvolutionTuner {
+ public:
+  ConvolutionTuner(ConvolutionTuning file, ConvolutionEngines& engines) : file_(std::move(file)), engines_(engines) {}
+
+  // Returns the fastest plan. Throws Error if there is none, or if the file's choice cannot be used.
+  BuiltPointer fastest(const ConvolutionProblem& problem);
+
+  // See ConvolutionPlanner.
+  ConvolutionPasses choose_passes(const ConvolutionProblem& layer, const NormsBeside& norms);
+
+ private:
+  bool summed_is_faster(const ConvolutionProblem& layer, bool elsewhere);
+  bool wide_weights_are_faster(const ConvolutionProblem& layer);
+  double step_microseconds(const ConvolutionProblem& layer, const ConvolutionPasses& possible,
+                           const ConvolutionPasses& passes);
+  double microseconds(const ConvolutionProblem& problem);  // infinity if there is no usable plan
+  double copy_microseconds(std::size_t bytes);
+
+  // Returns the time of this name, or adds the one that measure() returns.
+  template <class Measure>
+  double known_or(const std::string& name, const Measure& measure);
+
+  BuiltPointer measure(const ConvolutionProblem& problem);
+  void expect_gpu(const std::string& name) const;
+
+  ConvolutionTuning file_;
+  ConvolutionEngines& engines_;
+};
+
+}  // namespace annulus::cuda
