@@ -10,8 +10,8 @@
 
 namespace annulus {
 
-// Random numbers that are a function of the key alone, that is of (seed, epoch, sample), and thus independent of the
-// thread, the rank and the position in a batch.
+// Draws random numbers from the key alone, made from (seed, epoch, sample): thread, rank and batch position do not
+// matter.
 class Draws {
  public:
   explicit Draws(std::uint64_t key) : key_(key) {}
@@ -24,16 +24,16 @@ class Draws {
   std::uint64_t key_, count_ = 0;
 };
 
-// The part of an image that the network gets.
+// Says which part the network gets from an image.
 enum class Crop {
   centre,   // as in evaluation, see centre_crop
   shifted,  // the same size at a random position, see shifted_crop
   resized,  // random size and shape, see random_resized_crop
 };
 
-// How images are mixed with others, see mix_images.
+// Says how images are mixed in pairs, see mix_images.
 struct Mixing {
-  double mixup = 0, cutmix = 0;  // parameters of the distribution of shares; 0: not mixed in this way
+  double mixup = 0, cutmix = 0;  // the share's alpha, see mix_images; 0: not mixed in this way
 };
 
 // Random changes to an image before the network gets it.
@@ -42,7 +42,7 @@ struct Augmentation {
   bool flip = false;                       // left to right, with probability 1/2
   bool jitter = false;                     // vary the colours, see jitter_colours
   std::size_t changes = 0, magnitude = 0;  // see rand_augment; 0 changes: none
-  double erase = 0;                        // probability of erase_randomly
+  double erase = 0;                        // the probability that erase_randomly is applied
   Mixing mixing{};
 
   bool mixes() const { return mixing.mixup > 0 || mixing.cutmix > 0; }
@@ -51,31 +51,31 @@ struct Augmentation {
 // Parses "none", "flip", "crop-flip", "imagenet" or "imagenet-jitter".
 Augmentation parse_augmentation(const std::string& name);
 
-// Returns the largest window with the aspect ratio of `to` in the middle of an image, with its sides divided by
-// `margin`: commonly 256/224 for images of any size, whose margins contain little; 1 if images were cropped already.
+// Returns the image's largest central window with `to`'s aspect ratio, both sides divided by `margin`: commonly 256/224
+// for uncropped images, whose margins contain little; 1 if images were cropped already.
 Window centre_crop(const ImageSize& image, const ImageSize& to, double margin);
 
-// The window of centre_crop at a random position (Krizhevsky, Sutskever, Hinton, 2012).
+// Returns centre_crop's window at a random position (Krizhevsky, Sutskever, Hinton, 2012).
 Window shifted_crop(Draws& draws, const ImageSize& image, const ImageSize& to, double margin);
 
-// A random window with 0.08 to 1 of the image's area and an aspect ratio from 3:4 to 4:3 (Szegedy et al., "Going deeper
-// with convolutions", 2014), drawn as by torchvision's RandomResizedCrop: after ten draws that do not fit, the largest
-// in the middle.
+// Draws a window with 0.08 to 1 times the image's area and an aspect ratio from 3:4 to 4:3 (Szegedy et al., "Going
+// deeper with convolutions", 2014), as torchvision's RandomResizedCrop does: after ten draws that do not fit, returns
+// the largest central window.
 Window random_resized_crop(Draws& draws, const ImageSize& image);
 
 // Shifts the image by up to 4 pixels in each direction, filling with black (He et al., "Deep residual learning for
-// image recognition", 2015, section 4.2: a crop of the image padded by 4 pixels).
+// image recognition", 2015, section 4.2: crop the image padded by 4 pixels).
 void shift_randomly(Draws& draws, std::span<std::uint8_t> pixels, const ImageSize& size, std::size_t channels);
 
 void flip_left_to_right(std::span<std::uint8_t> pixels, const ImageSize& size, std::size_t channels);
 
-// Changes brightness, contrast and saturation, in random order, each by a factor of 0.6 to 1.4, as torchvision's
-// ColorJitter(0.4, 0.4, 0.4). Saturation is changed in colour images only.
+// Changes brightness, contrast and saturation, in random order, each by a factor from 0.6 to 1.4, as torchvision's
+// ColorJitter(0.4, 0.4, 0.4). Gray images keep their saturation.
 void jitter_colours(Draws& draws, std::span<std::uint8_t> pixels, std::size_t channels);
 
-// Replaces a random rectangle by a colour, one value for each channel (Zhong et al., "Random erasing data
-// augmentation", 2017): 0.02 to 0.33 of the area with an aspect ratio from 0.3 to 1/0.3, drawn as by torchvision's
-// RandomErasing; nothing after ten draws that do not fit.
+// Fills a random rectangle with a colour, a value per channel (Zhong et al., "Random erasing data augmentation", 2017):
+// 0.02 to 0.33 times the area, aspect ratio from 0.3 to 1/0.3, drawn as torchvision's RandomErasing does; does nothing
+// after ten draws that do not fit.
 void erase_randomly(Draws& draws, std::span<std::uint8_t> pixels, const ImageSize& size,
                     std::span<const std::uint8_t> colour);
 

@@ -16,7 +16,7 @@ constexpr std::size_t kImagesCompared = 256;
 constexpr std::size_t kLabelsCompared = 65536;
 constexpr std::size_t kShort = 60;  // characters; the longest value printed in an error message
 
-// Hashes samples spread evenly over the data set. Errors of bad samples are left to the code that uses them.
+// Hashes samples spread evenly over the data set. Hashes bad samples as "bad": code that uses them reports the errors.
 template <class Add>
 std::string hash_samples(const Samples& dataset, std::size_t most, const Add& add) {
   Hash hash;

@@ -8,15 +8,15 @@ namespace annulus {
 
 constexpr std::size_t kDefaultLength = 256;
 
-// The data options of the command line; input_plan.h resolves those left open.
+// Holds the command line's data options; input_plan.h resolves values left open.
 struct DataOptions {
   std::vector<std::string> files;         // names or patterns
-  std::vector<std::string> validation{};  // names or patterns of other files to evaluate during training; none: files
+  std::vector<std::string> validation{};  // names or patterns, evaluated during training; none: files
   std::size_t image = 0;                  // height and width for the network; 0: as stored, 224 for encoded images
-  std::size_t length = 0;                 // tokens of a window of text; 0: of the trained network, or kDefaultLength
-  std::string augment = "auto";           // see augment.h; auto: imagenet for encoded images, none for others
-  std::vector<std::size_t> rand_augment{0, 9};  // number of changes of each image, and their magnitude
-  double erase = 0;                             // probability of erasing a rectangle of an image
+  std::size_t length = 0;                 // tokens in a text window; 0: the trained network's, or kDefaultLength
+  std::string augment = "auto";           // see augment.h; auto: imagenet for encoded images, else none
+  std::vector<std::size_t> rand_augment{0, 9};  // changes per image, and their magnitude
+  double erase = 0;                             // probability that an image has a rectangle erased
   double mixup = 0, cutmix = 0;                 // see mix_images; 0: images are not mixed
   std::string shuffle = "global";               // or "block"
   std::size_t shuffle_block = 256;              // samples

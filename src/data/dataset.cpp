@@ -17,7 +17,7 @@
 
 namespace annulus {
 
-// One split of a single file.
+// Reads a split in a single file.
 class Dataset::Shard {
  public:
   Shard(const std::filesystem::path& file, const hdf5::Group& root, const std::string& split);
@@ -37,7 +37,7 @@ class Dataset::Shard {
   void read_image(std::size_t sample, std::span<std::uint8_t> pixels) const { values_->read_bytes(sample, 1, pixels); }
   void read_encoded(std::size_t sample, std::vector<std::uint8_t>& bytes) const;
 
-  // Decoded images as stored in the file, mapped (file_mapping.h); none if they cannot be mapped.
+  // Returns decoded images as stored in the file, mapped (file_mapping.h); empty if mapping is impossible.
   std::span<const std::uint8_t> mapped() const { return values_->mapped_rows(); }
   // See StoredArray.
   bool surely_whole() const { return values_->surely_whole(); }
@@ -54,8 +54,8 @@ class Dataset::Shard {
 
   std::shared_ptr<const ReadableFile> file_;
   DatasetInfo info_;
-  std::optional<StoredArray> labels_, values_;  // values: the images, or the bytes of encoded ones
-  std::optional<StoredArray> offsets_;          // of encoded ones
+  std::optional<StoredArray> labels_, values_;  // values: the images, or encoded images' bytes
+  std::optional<StoredArray> offsets_;          // where each encoded image begins
 };
 
 namespace {
@@ -80,7 +80,7 @@ LabelKind label_kind(const hdf5::Dataset& labels) {
   return labels.shape().size() == 2 ? LabelKind::several_classes : LabelKind::one_class;
 }
 
-// The attribute that names the classes or the values.
+// Returns the attribute that names the classes or the values.
 const char* names_attribute(LabelKind labels) {
   return labels == LabelKind::values ? "values" : "classes";
 }
@@ -109,23 +109,23 @@ void require_integers(const hdf5::Dataset& dataset, std::size_t count, const cha
     fail("{}: shape {}, but there are {} {}", dataset.place(), to_string(dataset.shape()), things, of_what);
 }
 
-// Prefetches a part of an image; an invalid address does no harm. Inlined, because GCC 12 otherwise takes it for a
-// function without effect and drops the call.
+// Prefetches an image part; an invalid address does no harm. Inlined, because GCC 12 otherwise takes it for a function
+// without effect and drops the call.
 [[gnu::always_inline]] inline void begin_to_fetch(std::span<const std::uint8_t> image, std::size_t from,
                                                   std::size_t bytes) {
   const std::size_t end = std::min(from + bytes, image.size());
   for (std::size_t at = from; at < end; at += kCacheLine) __builtin_prefetch(image.data() + at);
 }
 
-// Prefetches, while something else is copied, the beginning of an image and of the next page that it is on: their TLB
-// entries are missing, and processors do not prefetch beyond a page by themselves.
+// Prefetches, during another copy, where an image and the image's next page begin: the TLB entries are missing, and
+// processors do not prefetch beyond a page by themselves.
 [[gnu::always_inline]] inline void begin_to_fetch(std::span<const std::uint8_t> image) {
-  // Less covers too little of a small image, more takes longer than it saves (measured on Zen 3).
+  // Less covers too little in a small image, more takes longer than it saves (measured on Zen 3).
   begin_to_fetch(image, 0, 1024);
   begin_to_fetch(image, kPage - reinterpret_cast<std::uintptr_t>(image.data()) % kPage, 512);
 }
 
-// Throws Error unless two files can belong to one data set.
+// Throws Error unless two files can belong to the same data set.
 void require_consistent(const std::filesystem::path& a, const DatasetInfo& first, const std::filesystem::path& b,
                         const DatasetInfo& other) {
   const auto differ = [&](const char* what) {
@@ -383,7 +383,7 @@ bool Dataset::copy(std::span<const std::size_t> samples, std::span<std::uint8_t>
   return false;
 }
 
-// Hints do not fail: wrong offsets of a sample are reported when it is read.
+// Hints do not fail: reading a sample reports wrong offsets.
 void Dataset::will_need(Range samples) const try {
   while (samples.begin < samples.end) {
     const Place found = find(samples.begin);

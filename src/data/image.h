@@ -13,12 +13,12 @@ struct ImageSize {
   bool operator==(const ImageSize&) const = default;
 };
 
-// A part of an image, in pixels; its edges may be fractional.
+// Delimits a part of an image, in pixels; edges may be fractional.
 struct Window {
   double top = 0, left = 0, height = 0, width = 0;
 };
 
-// Pixels, height x width x channels. Can be reused for many images; allocates only if one is larger than all before.
+// Holds pixels, height x width x channels. Reuses memory; allocates only if an image is larger than all before.
 struct Image {
   ImageSize size;
   std::size_t channels = 0;

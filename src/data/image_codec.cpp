@@ -20,7 +20,7 @@ namespace {
 
 using Bytes = std::span<const std::uint8_t>;
 
-// Error handling for these libraries: their error handlers must not return, and a C++ exception must not pass through
+// Carries errors out of libjpeg and libpng: their error handlers must not return, and no C++ exception may pass through
 // the libraries. So the handlers jump back to the caller, past nothing that has a destructor.
 struct Complaint {
   std::jmp_buf caller;
@@ -44,7 +44,7 @@ void require_channels(std::size_t channels) {
   if (channels != 1 && channels != 3) fail("images are decoded to 1 or 3 channels, not {}", channels);
 }
 
-// The weights of ITU-R BT.601, in units of 1/65536, as in libjpeg and PIL.
+// Applies the ITU-R BT.601 weights, in units of 1/65536, like libjpeg and PIL.
 std::uint8_t gray(unsigned red, unsigned green, unsigned blue) {
   return static_cast<std::uint8_t>((red * 19595 + green * 38470 + blue * 7471 + 32768) >> 16);
 }
@@ -55,7 +55,7 @@ std::uint8_t gray(unsigned red, unsigned green, unsigned blue) {
   std::longjmp(complaint.caller, 1);
 }
 
-// Treats libjpeg's warnings as errors, except those about metadata.
+// Treats libjpeg's warnings as errors, except warnings about metadata.
 void jpeg_note(j_common_ptr jpeg, int level) {
   if (level >= 0) return;
   const int code = jpeg->err->msg_code;
@@ -112,7 +112,7 @@ class Jpeg {
  private:
   [[noreturn]] void complain() const { fail("a damaged JPEG image: {}", complaint_.text); }
 
-  // Scales in eighths. Other scales exist but are slower than no scaling.
+  // Returns a scale in eighths. Other scales exist but are slower than no scaling.
   static unsigned scale(const Window& crop, const ImageSize& least) {
     for (const unsigned eighths : {1u, 2u, 4u})
       if (crop.height * eighths >= 8.0 * static_cast<double>(least.height) &&
@@ -121,7 +121,7 @@ class Jpeg {
     return 8;
   }
 
-  // Whether the first scan is all that follows the header, up to the end marker and not beyond.
+  // Returns whether exactly the first scan and the end marker follow the header.
   bool is_complete_scan() const {
     const auto* at = info_.src->next_input_byte;
     const auto* const end = at + info_.src->bytes_in_buffer;
@@ -137,7 +137,7 @@ class Jpeg {
     return false;
   }
 
-  // The rows that a window touches, in an image with `height` rows.
+  // Returns the rows that a window touches, in an image with `height` rows.
   static Range rows(const Window& window, std::size_t height) {
     return {static_cast<std::size_t>(window.top),
             std::min(height, static_cast<std::size_t>(std::ceil(window.top + window.height)))};
@@ -162,7 +162,7 @@ class Jpeg {
     window.left -= left;
   }
 
-  // In place: a pixel's three or one output bytes come before its four input bytes. Adobe's files contain 255 minus the
+  // Works in place: a pixel's 1 or 3 output bytes come before the 4 input bytes. Adobe's files contain 255 minus the
   // ink.
   void inks_to_colours(std::size_t channels, Image& image) const {
     const unsigned inverted = info_.saw_Adobe_marker ? 0 : 255;
@@ -248,7 +248,7 @@ class Png {
     png_read_end(png_, nullptr);
   }
 
-  // In place, because the data only shrinks.
+  // Works in place, because the data only shrinks.
   static void colours_to_gray(Image& image) {
     for (std::size_t i = 0; i < image.pixels.size() / 3; ++i)
       image.pixels[i] = gray(image.pixels[3 * i], image.pixels[3 * i + 1], image.pixels[3 * i + 2]);

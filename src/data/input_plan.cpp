@@ -26,8 +26,7 @@ ImageSize image_size(const DataOptions& options, const DatasetInfo& info, const 
   return stored;
 }
 
-// Images that are larger than the network's input were stored with a margin; smaller ones or those of its size were
-// not.
+// Images stored larger than the network's input have a margin; other decoded images have none.
 double margin(const ImageSize& image, const DatasetInfo& info) {
   const bool larger = info.height > image.height && info.width > image.width;
   return info.encoded() || larger ? kUsualMargin : 1;
@@ -68,7 +67,7 @@ std::string to_string(const Augmentation& augmentation) {
   return text;
 }
 
-// What only images have.
+// Throws Error if an option that only images have is set.
 void expect_no_image_options(const DataOptions& options) {
   const auto expect_default = [](const char* option, bool is_default) {
     if (!is_default) fail("{}: is for images, and the data is text; remove the option", option);
@@ -132,7 +131,7 @@ InputPlan plan_input(const DataOptions& options, const DatasetInfo& info, Purpos
     expect_resizable(plan, info);
   }
   plan.shuffle = shuffle(options, purpose);
-  // One thread reads decoded images faster than they are consumed.
+  // A single thread reads decoded images faster than training consumes them.
   const bool ready = plan.takes_as_stored({info.height, info.width});
   plan.workers = options.workers > 0 ? options.workers : ready ? 1 : processors;
   plan.prefetch = options.prefetch;

@@ -30,7 +30,7 @@ Loader::Loader(const Samples& dataset, const InputPlan& plan, const BatchRequest
     : dataset_(dataset),
       plan_(plan),
       request_(request),
-      slots_(plan.prefetch + 1),  // the caller still holds its last batch
+      slots_(plan.prefetch + 1),  // the caller still holds the last delivered batch
       cursor_(request.start),
       times_(plan.workers) {
   // Rank 0's share of a full step is the largest there is, so nothing is allocated later.
@@ -41,7 +41,7 @@ Loader::Loader(const Samples& dataset, const InputPlan& plan, const BatchRequest
 }
 
 Loader::~Loader() {
-  for (std::jthread& thread : threads_) thread.request_stop();  // all of them, before joining any
+  for (std::jthread& thread : threads_) thread.request_stop();  // all threads, before joining any
 }
 
 void Loader::reserve(std::size_t images) try {
@@ -82,7 +82,7 @@ const Batch& Loader::next() {
   return slot.batch;
 }
 
-// Waits until the slot of the next step is opened, and `ready`.
+// Waits until the next step's slot is opened, and `ready`.
 const Loader::Slot& Loader::await_next(std::unique_lock<std::mutex>& lock,
                                        const std::function<bool(const Slot&)>& ready) {
   const Slot& slot = slots_[delivered_ % slots_.size()];
@@ -218,7 +218,7 @@ void Loader::choose(Slot& slot, std::size_t place, std::size_t sample) const {
   slot.keys[place] = mix(request_.seed, slot.batch.step.epoch, sample);
 }
 
-// Returns the label. Replaces a bad sample by another one.
+// Returns the label. Replaces a bad sample by the next good sample.
 std::int32_t Loader::read(SampleReader& reader, Slot& slot, std::size_t place, std::vector<BadSample>& bad) const {
   const std::size_t bytes = plan_.image_bytes();
   const std::size_t width = dataset_.info().targets();
@@ -230,7 +230,7 @@ std::int32_t Loader::read(SampleReader& reader, Slot& slot, std::size_t place, s
       return reader.read(sample, slot.keys[place], pixels, targets);
     } catch (const Error& error) {
       if (!plan_.skip_bad) fail("{}; use --on-bad-sample skip to continue without it", error.what());
-      // A bad image that is only read to be mixed with the last one is reported by the rank that has it.
+      // A bad image beyond the share, read only for mixing, is reported by the rank whose share has it.
       if (attempt == 0 && place < slot.share.size()) bad.push_back({sample, error.what()});
       if (!plan_.replace_bad) return kNoLabel;
     }
@@ -240,9 +240,9 @@ std::int32_t Loader::read(SampleReader& reader, Slot& slot, std::size_t place, s
        kMostBadInARow - 1);
 }
 
-// With blocks, the samples of a window are announced to the operating system when the previous window begins, and those
-// of the first window immediately, be it an epoch's first or the one at which a run resumes. The ranks of a node divide
-// the blocks among themselves: all ranks read from each block, but one announcement per node is enough.
+// With blocks, announces a window's samples to the operating system when the previous window begins, and immediately if
+// the window is an epoch's first or the run resumes in it. All ranks read from each block, but a single announcement
+// per node is enough: a node's ranks divide the blocks among themselves.
 void Loader::give_hints(const SampleOrder& order, std::uint64_t epoch, std::size_t position) {
   const BlockOrder* blocks = order.blocks();
   if (blocks == nullptr) return;
@@ -267,7 +267,7 @@ void Loader::give_hints(const SampleOrder& order, std::uint64_t epoch, std::size
   if (window + 1 < blocks->windows()) blocks->for_each_block(window + 1, hint);
 }
 
-// Returns whether all samples of the batch have been read: then the caller completes it and marks it as ready.
+// Returns whether the batch's samples are all read: then the caller completes the batch and marks it as ready.
 bool Loader::finish(const Portion& portion, std::vector<BadSample>& bad, const std::exception_ptr& failure) {
   const std::lock_guard lock(mutex_);
   Slot& slot = portion.slot;

@@ -20,66 +20,65 @@
 
 namespace annulus {
 
-// A skipped sample and the reason.
+// Names a skipped sample and the reason.
 struct BadSample {
   std::size_t sample;
   std::string reason;  // one line, naming the sample
 };
 
-// One rank's share of a step.
+// Holds a rank's share in a step.
 struct Batch {
   StepPlan step;
-  // size() x height x width x channels; of text, size() x (length + 1) tokens, int32. Aligned to cache lines, because
-  // the operating system copies from files at half the speed to unaligned memory.
+  // Images: size() x height x width x channels; text: size() x (length + 1) tokens, int32. Aligned to cache lines,
+  // because the operating system copies from files at half the speed to unaligned memory.
   std::vector<std::uint8_t, CacheLineAllocator<std::uint8_t>> images;
   std::vector<std::int32_t> labels;
-  std::vector<float> targets{};            // if a label is not one class: those of each sample, else empty
-  std::vector<MixedLabel> mixed_labels{};  // if images are mixed: those of each; else empty
-  std::vector<std::int32_t> keys{};        // a random number for each sample in this epoch, for Network::load
+  std::vector<float> targets{};            // each sample's, unless labels are classes; else empty
+  std::vector<MixedLabel> mixed_labels{};  // each image's, if images are mixed; else empty
+  std::vector<std::int32_t> keys{};        // a random number per sample and epoch, for Network::load
   std::vector<BadSample> bad{};            // skipped samples, by number
 
   std::size_t size() const { return labels.size(); }
   Labels labels_of(const Range& samples) const;  // as a network takes them
 };
 
-// The batches requested by a rank.
+// Says which batches a rank requests.
 struct BatchRequest {
   std::uint64_t seed = 0;
   std::size_t global_batch = 0;
   int rank = 0, ranks = 1;
   Cursor start;
   std::uint64_t end_epoch = UINT64_MAX;  // this epoch and later ones are not read
-  // This rank's place among the ranks of a node, which share its file cache and thus the hints of what will be read.
+  // This rank's place among the node's ranks, which share a file cache and thus the hints about what will be read.
   int local_rank = 0, local_size = 1;
   std::size_t shards = 0, unit = 1;  // see StepPlan::share()
   std::size_t step_size = 0;         // see StepPlan
-  bool planned = false;              // instead of global_batch, plan() gives the size of every step
+  bool planned = false;              // plan(), not global_batch, gives every step's size
 };
 
-// Reads and prepares this rank's share of every step ahead of time, on threads of its own: plan.workers of them work on
-// the samples of one batch after the other, and batches are delivered in order. Memory is limited to plan.prefetch + 1
-// batches, which are reused. The delivered data is a function of (seed, epoch, sample) alone: it is bit-identical for
-// any number of threads, ranks and prefetched batches.
+// Reads and prepares this rank's share in every step ahead of time: plan.workers threads read the samples batch by
+// batch, and the loader delivers batches in order. Reuses memory for plan.prefetch + 1 batches. The data follows from
+// (seed, epoch, sample) alone: it is bit-identical for any number of threads, ranks and prefetched batches.
 //
 // Bad samples (damaged, wrongly labelled, unreadable) end the run or, with plan.skip_bad, are skipped: in training they
-// are replaced by the next good sample, by number; in evaluation the batch is smaller. Either depends on the data only.
+// are replaced by the next good sample, by number; in evaluation the batch is smaller. Both depend on the data only.
 //
-// If plan.augmentation mixes images, each is mixed with the next one in the epoch's order (the last one with the
-// first), as that one is before it is mixed itself: this, too, depends on neither ranks nor batches.
+// If plan.augmentation mixes images, the loader mixes each image with the next image in the epoch's order (the last
+// with the first), as read: this, too, depends on neither ranks nor batches.
 class Loader {
  public:
   Loader(const Samples& dataset, const InputPlan& plan, const BatchRequest& request);
   ~Loader();
 
-  // Plans the next step: the units of each rank. To be called one step ahead, so that it is read in time, by all ranks
-  // with the same numbers. REQUIRES: request.planned.
+  // Plans the next step: units per rank, the same on all ranks. Called a step ahead, so that samples are read in time.
+  // REQUIRES: request.planned.
   void plan(std::vector<std::size_t> units);
 
-  // Returns the plan of the step that next() will return, perhaps before its samples are read. Throws like next().
+  // Returns next()'s step plan, perhaps before the samples are read. Throws like next().
   StepPlan next_plan();
 
-  // Returns the next step's share, valid until the next call. Throws Error if reading it failed, on every further call
-  // too, and after the end of the epochs before request.end_epoch.
+  // Returns the next step's share, valid until the next call. Throws Error if reading failed, then on every further
+  // call too, and after the last epoch before request.end_epoch.
   const Batch& next();
 
   // Returns the batch that next() will return, if it is ready; else null.
@@ -88,15 +87,15 @@ class Loader {
   ReadTimes times() const;  // total so far
 
  private:
-  // A batch in preparation. Workers take its samples from the first to the last, a few at a time.
+  // Holds a batch in preparation. Workers take samples from the first to the last, a few at a time.
   struct Slot {
     Batch batch;
     Range share;  // positions, see StepPlan::share()
-    // For each position: the sample, and the key of its random numbers. If images are mixed, the next position is read
-    // as well, for the last image.
+    // For each position: the sample, and the key for the sample's random numbers. If images are mixed, includes the
+    // position after the share, for the last image.
     std::vector<std::size_t> samples;
     std::vector<std::uint64_t> keys;
-    std::size_t taken = 0;  // number of its samples taken by workers
+    std::size_t taken = 0;  // samples that workers took
     std::size_t done = 0;
     bool ready = false;
     std::exception_ptr failure;
@@ -137,18 +136,18 @@ class Loader {
   const InputPlan plan_;
   const BatchRequest request_;
 
-  // A ring: batch number n is in slot n % slots. Batches in [delivered_, opened_) are ready or in preparation; the
+  // A ring: slot n % slots holds batch number n. Batches in [delivered_, opened_) are ready or in preparation; the
   // caller holds delivered_ - 1.
   std::vector<Slot> slots_;
   mutable std::mutex mutex_;  // guards what follows, and the slots' counts
   std::condition_variable_any changed_;
-  Cursor cursor_;                                 // position of the next batch to open
-  std::deque<std::vector<std::size_t>> planned_;  // of the next batches to open
+  Cursor cursor_;                                 // where the next batch opens
+  std::deque<std::vector<std::size_t>> planned_;  // units per rank, for the next batches to open
   std::uint64_t opened_ = 0;
   std::uint64_t delivered_ = 0;
   bool failed_ = false;                                          // no further batch is begun
   std::optional<std::pair<std::uint64_t, std::size_t>> hinted_;  // epoch and window
-  std::vector<ReadTimes> times_;                                 // of each worker
+  std::vector<ReadTimes> times_;                                 // per worker
 
   std::vector<std::jthread> threads_;  // last: they stop before the members they use are destroyed
 };

@@ -26,7 +26,7 @@ std::int32_t mix_up(double share, std::span<std::uint8_t> pixels, std::span<cons
   return own;
 }
 
-// A range of a length of `size`: up to `half` on both sides of a random position.
+// Draws a range within `size`: up to `half` on both sides around a random position.
 Range draw_range(Draws& draws, std::size_t size, std::size_t half) {
   const std::size_t middle = draws.below(size);
   return {middle - std::min(half, middle), std::min(middle + half, size)};

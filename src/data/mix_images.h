@@ -8,15 +8,15 @@
 
 namespace annulus {
 
-// Mixes an image with another one of the same size by mixup (Zhang, Cisse, Dauphin, Lopez-Paz, "mixup: beyond empirical
-// risk minimization", 2018), which takes the weighted mean of both, or CutMix (Yun et al., "CutMix", 2019), which
-// replaces a rectangle by the other one's pixels; by either with probability 1/2 if both are given. The first image's
-// share has the distribution Beta(alpha, alpha); that of CutMix is then the actual share of its pixels. Returns it in
-// units of MixedLabel::kWhole. REQUIRES: alphas of at most 1, one of them above 0.
+// Mixes an image with another image, equally large, by mixup (Zhang, Cisse, Dauphin, Lopez-Paz, "mixup: beyond
+// empirical risk minimization", 2018), which takes both images' weighted mean, or CutMix (Yun et al., "CutMix", 2019),
+// which replaces a rectangle by the other image's pixels; with both alphas given, by either with probability 1/2. Draws
+// the first image's share from Beta(alpha, alpha); returns mixup's share as drawn, CutMix's as the part actually kept,
+// in units of MixedLabel::kWhole. REQUIRES: alphas at most 1, not both 0.
 std::int32_t mix_images(Draws& draws, const Mixing& mixing, std::span<std::uint8_t> pixels,
                         std::span<const std::uint8_t> other, const ImageSize& size, std::size_t channels);
 
-// `share`: of the first label. The label with the larger share comes first.
+// Puts the label with the larger share first. `share` is the share of `label`.
 MixedLabel mixed_label(std::int32_t label, std::int32_t other, std::int32_t share);
 
 }  // namespace annulus

@@ -19,7 +19,7 @@ std::int32_t gray(const std::uint8_t* pixel, std::size_t channels) {
   return channels == 1 ? pixel[0] : (77 * pixel[0] + 150 * pixel[1] + 29 * pixel[2] + 128) >> 8;
 }
 
-// Scales the distance of pixels from `centre`.
+// Scales each pixel's distance from `centre`.
 void scale(std::span<std::uint8_t> pixels, std::int32_t factor, std::int32_t centre) {
   const std::int32_t offset = (kFactorOne - factor) * centre;
   for (std::uint8_t& pixel : pixels) pixel = to_pixel(factor * pixel + offset);
@@ -33,9 +33,9 @@ std::int32_t mean_gray(std::span<const std::uint8_t> pixels, std::size_t channel
 }
 
 using Histogram = std::array<std::size_t, kValues>;
-using Table = std::array<std::uint8_t, kValues>;  // the new value of each
+using Table = std::array<std::uint8_t, kValues>;  // new values by old value
 
-// Replaces the values of each channel by the table that `table_of` makes of their histogram.
+// Replaces each channel's values by the table that `table_of` makes from the channel's histogram.
 template <class TableOf>
 void look_up(std::span<std::uint8_t> pixels, std::size_t channels, const TableOf& table_of) {
   for (std::size_t channel = 0; channel < channels; ++channel) {
@@ -105,7 +105,7 @@ void adjust_saturation(std::span<std::uint8_t> pixels, std::int32_t factor) {
   }
 }
 
-// Smoothed with the weights 1 1 1, 1 5 1, 1 1 1; the pixels at the edges are unchanged.
+// Smooths with the weights 1 1 1, 1 5 1, 1 1 1; leaves the pixels at the edges unchanged.
 void adjust_sharpness(std::span<std::uint8_t> pixels, const ImageSize& size, std::size_t channels, std::int32_t factor,
                       std::vector<std::uint8_t>& scratch) {
   scratch.assign(pixels.begin(), pixels.end());
@@ -145,7 +145,7 @@ Affine rotation(double degrees, const ImageSize& size) {
   return {cosine, -sine, x - cosine * x + sine * y, sine, cosine, y - sine * x - cosine * y};
 }
 
-// In fixed-point numbers with 16 bits behind the point.
+// Computes in fixed point with 16 fractional bits.
 void transform(std::span<std::uint8_t> pixels, const ImageSize& size, std::size_t channels, const Affine& map,
                std::vector<std::uint8_t>& scratch) {
   constexpr int kBits = 16;

@@ -15,7 +15,7 @@ constexpr int kMostMagnitude = 30;
 
 enum class RandomChange {
   identity,
-  shear_x,  // the magnitudes of this and the next eight have a random sign
+  shear_x,  // in this and the next eight, the magnitude's sign is random
   shear_y,
   translate_x,
   translate_y,
@@ -31,11 +31,11 @@ enum class RandomChange {
 };
 constexpr std::size_t kRandomChanges = 14;
 
-// Applies one change to an image of 1 or 3 channels. `magnitude`: -30 to 30.
+// Applies a change to an image with 1 or 3 channels. `magnitude`: -30 to 30.
 void apply(RandomChange change, int magnitude, std::span<std::uint8_t> pixels, const ImageSize& size,
            std::size_t channels, std::vector<std::uint8_t>& scratch);
 
-// Applies `changes` of them, drawn at random.
+// Draws and applies `changes` random changes.
 void rand_augment(Draws& draws, std::size_t changes, int magnitude, std::span<std::uint8_t> pixels,
                   const ImageSize& size, std::size_t channels, std::vector<std::uint8_t>& scratch);
 

@@ -16,7 +16,7 @@ constexpr int kRowBits = 6;
 constexpr int kRowShift = kWeightBits - kRowBits;
 constexpr int kColumnShift = kWeightBits + kRowBits;
 
-// Elements of a row whose sums stay in registers: a loop of fixed length, which the compiler vectorizes.
+// Row elements whose sums stay in registers: a loop with fixed length, which the compiler vectorizes.
 constexpr std::size_t kRun = 32;
 
 // Numbers that are computed per pixel, whose channels may be fewer.
@@ -53,7 +53,7 @@ void Resizer::Axis::plan(double from, double length, std::size_t limit, std::siz
     };
     double sum = 0;
     for (std::size_t k = 0; k < taps; ++k) sum += triangle(k);
-    // Rounding the cumulative weights instead of each weight makes the sum of all exactly 1.
+    // Rounding the cumulative weights instead of each weight makes all weights sum to exactly 1.
     double so_far = 0;
     std::int32_t given = 0;
     for (std::size_t k = 0; k < taps; ++k) {

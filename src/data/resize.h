@@ -4,15 +4,15 @@
 
 namespace annulus {
 
-// Bilinear interpolation over all input pixels that an output pixel covers, as in PIL and in torchvision's resize with
-// antialias: a triangle filter that extends to each side of the output pixel's centre by the size of an output pixel,
-// or of an input pixel if that is larger. In integer arithmetic, so that every machine computes the same pixels; they
-// are within 1 of those in real arithmetic.
+// Interpolates bilinearly over all input pixels that an output pixel covers, like PIL and torchvision's resize with
+// antialias: a triangle filter that extends from the output pixel's centre to each side by an output pixel or an input
+// pixel, whichever is larger. Computes in integers, so that every machine gets the same pixels, within 1 from real
+// arithmetic.
 class Resizer {
  public:
   static constexpr bool takes(std::size_t channels) { return channels == 1 || channels == 3; }
 
-  // Resizes `window` of an image to `size`. Pixels beyond those that the window touches have no influence. `into` has
+  // Resizes an image's `window` to `size`. Pixels that the window does not touch have no influence. `into` has
   // size.height x size.width x the image's channels. Throws Error for an unsupported number of channels.
   void resize(const Image& from, const Window& window, const ImageSize& size, std::span<std::uint8_t> into);
 
@@ -22,7 +22,7 @@ class Resizer {
     std::size_t begin = 0, inputs = 0;  // the inputs that contribute
     std::size_t taps = 0;
     std::vector<std::uint32_t> first;
-    std::vector<std::int16_t> weights;  // the weights of an output sum to 1
+    std::vector<std::int16_t> weights;  // each output's weights sum to 1
 
     void plan(double from, double length, std::size_t limit, std::size_t outputs);
   };

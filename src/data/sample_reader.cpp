@@ -13,7 +13,7 @@ namespace annulus {
 
 namespace {
 
-constexpr std::uint64_t kMixing = 1;  // distinguishes these random numbers from those of the other augmentations
+constexpr std::uint64_t kMixing = 1;  // separates mixing's random numbers from the other augmentations'
 
 std::vector<std::uint8_t> mean_colour(const DatasetInfo& info) {
   std::vector<std::uint8_t> colour;

@@ -8,49 +8,49 @@
 
 namespace annulus {
 
-// The time spent on each stage of reading, in seconds summed over all threads.
+// Time per reading stage, in seconds summed over all threads.
 struct ReadTimes {
   double reading = 0, decoding = 0, resizing = 0, augmenting = 0;
   std::uint64_t samples = 0, bytes = 0;  // bytes: as stored
-  std::uint64_t by_device = 0;           // samples that plan.make_decoder's decoder decoded
+  std::uint64_t by_device = 0;           // samples decoded by plan.make_decoder's decoder
 
   double sum() const { return reading + decoding + resizing + augmenting; }
   ReadTimes& operator+=(const ReadTimes& other);
   ReadTimes operator-(const ReadTimes& other) const;
 };
 
-// Converts samples to the network's input. For one thread: it keeps memory from one sample to the next, and allocates
-// only if one is larger than all before.
+// Converts samples to the network's input. For use by a single thread: reuses memory, and allocates only if a sample is
+// larger than all before.
 class SampleReader {
  public:
   SampleReader(const Samples& dataset, const InputPlan& plan);
 
-  // Reads a sample and returns its label; `targets`: see Samples::read_targets(). `key`: of its random numbers, a
-  // function of (seed, epoch, sample). `pixels` has plan.image_bytes(). Throws Error, naming the sample, if it cannot
-  // be read or decoded or its label is invalid.
+  // Reads a sample and returns the label; `targets`: see Samples::read_targets(). `key`, a function of (seed, epoch,
+  // sample), determines the random numbers. `pixels` has plan.image_bytes(). Throws Error, naming the sample, if
+  // reading or decoding fails or the label is invalid.
   std::int32_t read(std::size_t sample, std::uint64_t key, std::span<std::uint8_t> pixels, std::span<float> targets);
 
-  // Reads several samples, much faster. Returns false if they are not stored in the form that the network gets, or
-  // anything is wrong with one of them: then read() them.
+  // Reads several samples, much faster. Returns false if the network gets them in another form than stored, or any
+  // sample is bad: then read() them singly.
   bool read_together(std::span<const std::size_t> samples, std::span<const std::uint64_t> keys,
                      std::span<std::uint8_t> pixels, std::span<std::int32_t> labels, std::span<float> targets);
 
-  // Decodes those of the samples that plan.make_decoder's decoder can, for read() of each of them; reports no errors.
-  // REQUIRES: as for read(), a sample has one key until the next call.
+  // Decodes the samples that plan.make_decoder's decoder can, for later read() calls; reports no errors. REQUIRES:
+  // until the next call, read() gets the same key for a sample.
   void decode_ahead(std::span<const std::size_t> samples, std::span<const std::uint64_t> keys);
 
-  // Mixes each image except the last with the original of the next one, and writes its mixed label. REQUIRES: `mixed`
-  // has one element less than images, labels and keys.
+  // Mixes each image except the last with the next original image, and writes the mixed label. REQUIRES: `mixed` has 1
+  // element less than images, labels and keys.
   void mix_neighbours(std::span<const std::uint64_t> keys, std::span<std::uint8_t> pixels,
                       std::span<const std::int32_t> labels, std::span<MixedLabel> mixed);
 
   const ReadTimes& times() const { return times_; }
 
  private:
-  // The rows of an image that its crop needs, decoded ahead.
+  // Holds the image rows that the crop needs, decoded ahead.
   struct Decoded {
     std::size_t sample;
-    ImageSize size;  // of the whole image
+    ImageSize size;  // the whole image's
     std::size_t first_row;
     Image rows{};
     std::vector<std::uint8_t> file{};
@@ -72,7 +72,7 @@ class SampleReader {
   std::vector<std::uint8_t> bytes_, scratch_;
   Image image_;
   std::vector<Decoded> ahead_;
-  std::vector<JpegJob> jobs_;  // of the first elements of ahead_, in their order
+  std::vector<JpegJob> jobs_;  // job i fills ahead_[i]
   Resizer resizer_;
   ReadTimes times_;
   double last_ = 0;

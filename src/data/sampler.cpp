@@ -25,8 +25,8 @@ std::uint64_t EpochOrder::encrypt(std::uint64_t value) const {
   return left << half_bits_ | right;
 }
 
-// Encrypting again a value that is out of range follows a cycle of the permutation, which returns into the range, at
-// the latest at `position`. The domain is less than four times `size`, so the walk is short.
+// Encrypting an out-of-range value again follows a cycle in the permutation, which returns into the range, at the
+// latest at `position`. The domain is less than four times `size`, so the walk is short.
 std::size_t EpochOrder::sample(std::size_t position) const {
   std::uint64_t value = position;
   do {
@@ -40,7 +40,7 @@ BlockOrder::BlockOrder(std::size_t size, std::size_t block, std::size_t window, 
   if (size / block > 0) blocks_.emplace(size / block, seed, epoch);
 }
 
-// The samples that do not fill a whole block come in the last window; the shift decides which they are.
+// Samples that do not fill a whole block come in the last window; the shift decides which samples.
 std::size_t BlockOrder::block_begin(std::size_t number) const {
   const std::size_t whole = size_ / block_;
   return (number < whole ? blocks_->sample(number) : number) * block_ + shift_;

@@ -11,10 +11,10 @@
 
 namespace annulus {
 
-// The order of the samples in an epoch: a permutation of [0, size) that is a function of (seed, epoch) only,
-// independent of the rank and the number of ranks. It needs no memory and computes any position directly: a four-round
-// Feistel network on the smallest even number of bits that holds `size`, walked until the value is in range (Black and
-// Rogaway, "Ciphers with arbitrary finite domains", CT-RSA 2002, section 4).
+// Orders an epoch's samples: a permutation on [0, size) that depends on (seed, epoch) only, not on rank or number of
+// ranks. Needs no memory and computes any position directly: a four-round Feistel network on the smallest even number
+// of bits that holds `size`, walked until the value is in range (Black and Rogaway, "Ciphers with arbitrary finite
+// domains", CT-RSA 2002, section 4).
 class EpochOrder {
  public:
   EpochOrder(std::size_t size, std::uint64_t seed, std::uint64_t epoch);
@@ -27,16 +27,16 @@ class EpochOrder {
   int half_bits_;
 };
 
-// An order that reads a data set nearly sequentially, for disks and file systems with slow random access: the data set
-// is cut into blocks of consecutive samples, at an offset that differs in each epoch; the blocks are put in random
-// order, and the samples of each `window` consecutive blocks of that order are shuffled. Like EpochOrder it is a
-// function of (seed, epoch) only, needs no memory, and visits every sample once.
+// Reads a data set nearly sequentially, for disks and file systems with slow random access: cuts the data set into
+// blocks with consecutive samples, at an offset that differs in each epoch, puts the blocks in random order, and
+// shuffles the samples within every `window` consecutive blocks in that order. Like EpochOrder, depends on (seed,
+// epoch) only, needs no memory, and visits every sample once.
 class BlockOrder {
  public:
   BlockOrder(std::size_t size, std::size_t block, std::size_t window, std::uint64_t seed, std::uint64_t epoch);
   std::size_t sample(std::size_t position) const;  // position < size
 
-  // The window of a position, the number of windows, and the blocks of a window as ranges of samples, modulo the size.
+  // Return a position's window and the number of windows, and visit a window's blocks as sample ranges, modulo `size`.
   std::size_t window_of(std::size_t position) const { return position / (block_ * window_); }
   std::size_t windows() const { return window_of(size_ - 1) + 1; }
   template <class Visit>
@@ -48,26 +48,26 @@ class BlockOrder {
   }
 
  private:
-  std::size_t block_begin(std::size_t number) const;  // of the block at this position in the order
+  std::size_t block_begin(std::size_t number) const;  // where the order's block `number` begins
 
   std::size_t size_, block_, window_;
   std::uint64_t key_;
-  std::size_t shift_;                 // start of the first block
-  std::optional<EpochOrder> blocks_;  // order of the whole blocks; none if there are none
+  std::size_t shift_;                 // where the first block starts
+  std::optional<EpochOrder> blocks_;  // orders the whole blocks, if there are any
 };
 
-// The requested order.
+// Says which order is requested.
 struct Shuffle {
   enum class Kind { none, global, block } kind = Kind::global;
   std::size_t block = 256, window = 16;
 };
 
-// One of the above orders, or the order of the files, for evaluation.
+// Holds EpochOrder, BlockOrder, or the files' order, for evaluation.
 class SampleOrder {
  public:
   SampleOrder(const Shuffle& shuffle, std::size_t size, std::uint64_t seed, std::uint64_t epoch);
   std::size_t sample(std::size_t position) const;
-  const BlockOrder* blocks() const { return std::get_if<BlockOrder>(&order_); }  // null if it is another order
+  const BlockOrder* blocks() const { return std::get_if<BlockOrder>(&order_); }  // null for another order
 
  private:
   struct FileOrder {
@@ -76,7 +76,7 @@ class SampleOrder {
   std::variant<FileOrder, EpochOrder, BlockOrder> order_;
 };
 
-// The position of a run in its data. Independent of ranks, so a run can resume on another number of them.
+// Marks a run's position in the data. Independent from ranks, so a run can resume on another number of ranks.
 struct Cursor {
   std::uint64_t epoch = 0;     // 0 is the first
   std::uint64_t position = 0;  // in the epoch's order: samples [0, position) have been trained on
@@ -84,26 +84,28 @@ struct Cursor {
   bool operator==(const Cursor&) const = default;
 };
 
-// The plan of one step over all ranks.
+// Plans a step over all ranks.
 struct StepPlan {
   std::uint64_t epoch;
   Range positions;  // in the epoch's order; shorter in the last step of an epoch
   bool last_of_epoch;
-  std::vector<std::size_t> weights{};  // of the ranks' shares; empty: all are the same
-  // Of a round, the samples of each of its steps, of which a rank has the same share as if they were no round; 0: the
-  // whole is shared in one piece. REQUIRES: there are neither weights nor shards.
+  std::vector<std::size_t> weights{};  // per rank, for the shares; empty: equal shares
+  // In a round: samples per step; each step is shared like a synchronous step. 0: share the round as a single piece.
+  // REQUIRES: there are neither weights nor shards.
   std::size_t step_size = 0;
 
   std::size_t global_batch() const { return positions.size(); }
-  // Returns the rank's part of `positions`, that of its shards (0: each rank is one); empty if there are too few.
-  // Further ranks, which only serve (make_strategy()), have none. Blocks of `unit` positions are not cut. Of a round
-  // in steps only its size has a meaning. REQUIRES: there are no weights if there are shards.
+  // Returns the `positions` in the rank's shards (0: a shard per rank); empty if there are too few. Ranks beyond
+  // `ranks`, which only serve (make_strategy()), get none. Leaves blocks of `unit` positions whole. In a round in steps
+  // only the size has a meaning. REQUIRES: there are no weights if there are shards.
   Range share(int rank, int ranks, std::size_t shards = 0, std::size_t unit = 1) const;
-  // Returns the position of sample `number` of a rank's share of a round in steps; past its end that of some sample.
+  // Returns the position for sample `number` in a rank's share, for a round in steps; past the share's end, any
+  // position.
   std::size_t position_in_round(int rank, int ranks, std::size_t number) const;
 };
 
-// The step that begins at `cursor`, and the cursor after it (position 0 of the next epoch after the last step of one).
+// Return the step that begins at `cursor`, and the cursor after a step (the next epoch's position 0 after an epoch's
+// last).
 StepPlan plan_step(const Cursor& cursor, std::size_t dataset_size, std::size_t global_batch);
 Cursor after(const StepPlan& step);
 

@@ -11,60 +11,61 @@
 
 namespace annulus {
 
-// The size of a window of text: the tokens that are predicted, and one before them.
+// Returns a text window's size: `length` predicted tokens, and the token before them.
 constexpr std::size_t window_bytes(std::size_t length) {
   return (length + 1) * sizeof(std::int32_t);
 }
 
-// Returns the windows that are loaded as the images of a batch.
+// Returns the windows that are loaded as a batch's images.
 inline std::span<const std::int32_t> windows_in(std::span<const std::uint8_t> images) {
   return {reinterpret_cast<const std::int32_t*>(images.data()), images.size() / sizeof(std::int32_t)};
 }
 
-// The description of the images or the text in data files.
+// Describes the images or the text in data files.
 struct DatasetInfo {
-  std::size_t size = 0;               // number of images, or of windows of text, of this split
-  std::size_t height = 0, width = 0;  // of decoded images; 0 for encoded ones, which may have any size
+  std::size_t size = 0;               // images or text windows in this split
+  std::size_t height = 0, width = 0;  // decoded images; 0: encoded images, in any size
   std::size_t channels = 0;
   LabelKind labels = LabelKind::one_class;
-  std::vector<std::string> classes;  // names of the classes, by label, or of the values that a label has
-  std::vector<float> mean, stddev;   // of each channel of the training images, pixels scaled to 0..1
+  std::vector<std::string> classes;  // names, by label, or the names of a label's values
+  std::vector<float> mean, stddev;   // per channel, over the training images' pixels scaled to 0..1
 
-  // Of text, whose labels are LabelKind::tokens and whose samples are windows of it (see TokenDataset).
-  std::size_t vocabulary = 0;    // number of tokens that there are; 0: images
-  std::size_t length = 0;        // of a window: the tokens that are predicted
+  // Text only: labels are LabelKind::tokens, samples are text windows (see TokenDataset).
+  std::size_t vocabulary = 0;    // number of different tokens; 0: images
+  std::size_t length = 0;        // predicted tokens in a window
   std::uint64_t tokens = 0;      // in this split
-  std::uint64_t text_bytes = 0;  // that they stand for; 0: unknown
+  std::uint64_t text_bytes = 0;  // that the tokens stand for; 0: unknown
   std::string tokenizer{};       // Tokenizer::serialized(); empty: unknown
 
   bool is_text() const { return labels == LabelKind::tokens; }
-  // Numbers in a label that is neither one class nor tokens: 0 or 1 for each class, or the values.
+  // Returns how many numbers a label has, 0 or 1 for each class, or values; 0 if labels are a class or tokens.
   std::size_t targets() const { return labels == LabelKind::one_class ? 0 : classes.size(); }
   bool encoded() const { return height == 0 && !is_text(); }
-  // Of a sample, unless it is encoded.
+  // Returns a sample's size, unless encoded.
   std::size_t image_bytes() const { return is_text() ? window_bytes(length) : height * width * channels; }
 };
 
-// Images, or windows of text, by number, read one by one from any thread. A bad sample does not affect the others:
-// reading it throws Error, naming place(sample).
+// Reads images or text windows by number, from any thread. A bad sample does not affect other samples: reading it
+// throws Error, naming place(sample).
 class Samples {
  public:
   virtual ~Samples() = default;
 
   const DatasetInfo& info() const { return info_; }
 
-  // The class of a sample; 0 if labels are not one class. Then read_targets() reads them, info().targets() of them.
+  // Returns a sample's class; 0 if labels are not LabelKind::one_class: then read_targets() reads info().targets()
+  // numbers.
   virtual std::int32_t label(std::size_t sample) const = 0;
   virtual void read_targets(std::size_t /*sample*/, std::span<float> /*targets*/) const {}
-  // Decoded: height x width x channels. Of text: the tokens of a window, int32.
+  // Decoded images: height x width x channels. Text: a window's tokens, int32.
   virtual void read_image(std::size_t sample, std::span<std::uint8_t> pixels) const = 0;
   virtual void read_encoded(std::size_t sample, std::vector<std::uint8_t>& bytes) const = 0;
   // Text: reads a window that begins `shift` tokens later, or as late as the text permits. REQUIRES: info().is_text().
   virtual void read_shifted(std::size_t /*sample*/, std::size_t /*shift*/, std::span<std::uint8_t> /*pixels*/) const {}
 
-  // Copies the decoded images and labels of several samples, in little more time than a memory copy of the same size.
-  // Returns false if that is not possible or anything is wrong with these samples: then the output is undefined, and
-  // reading them one by one reports the error.
+  // Copies several samples' decoded images and labels, in little more time than an equally large memory copy. Returns
+  // false if that is not possible or a sample is bad: then the output is undefined, and reading each sample reports the
+  // error.
   virtual bool copy(std::span<const std::size_t> /*samples*/, std::span<std::uint8_t> /*pixels*/,
                     std::span<std::int32_t> /*labels*/, std::span<float> /*targets*/) const {
     return false;

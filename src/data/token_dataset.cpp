@@ -32,7 +32,7 @@ void widen(std::span<const std::uint8_t> stored, std::size_t bytes_each, std::in
   widen<std::uint32_t>(stored, tokens);
 }
 
-// The offsets of documents are not used for reading, but a file that has others is damaged or of another format.
+// Reading does not use document offsets, but a file with wrong offsets is damaged or has another format.
 void check_documents(const hdf5::Dataset& documents, std::size_t tokens) {
   const Shape shape = documents.shape();
   if (!documents.holds_integers() || shape.size() != 1 || shape[0] < 2)
@@ -47,7 +47,7 @@ void check_documents(const hdf5::Dataset& documents, std::size_t tokens) {
 
 }  // namespace
 
-// One split of a single file.
+// Reads a split in a single file.
 class TokenDataset::Shard {
  public:
   Shard(const std::filesystem::path& file, const hdf5::Group& root, const std::string& split, DatasetInfo& info)
@@ -76,7 +76,7 @@ class TokenDataset::Shard {
   const std::filesystem::path& file() const { return file_->path; }
   std::size_t tokens() const { return tokens_->count(); }
 
-  // Reads `tokens.size()` tokens, or what there is of them and kNoToken.
+  // Reads `tokens.size()` tokens, filled up with kNoToken at the file's end.
   void read(std::size_t begin, std::span<std::int32_t> tokens) const {
     const std::size_t count = std::min(tokens.size(), tokens_->count() - begin);
     if (!copy(begin, tokens.first(count))) {
@@ -99,7 +99,7 @@ class TokenDataset::Shard {
   }
 
  private:
-  // Returns false if the file is not mapped, or not certain to have them.
+  // Returns false if the file is not mapped, or not certain to hold the tokens.
   bool copy(std::size_t begin, std::span<std::int32_t> tokens) const {
     const std::span<const std::uint8_t> all = tokens_->mapped_rows();
     if (all.empty()) return false;
@@ -168,7 +168,7 @@ void TokenDataset::read_image(std::size_t sample, std::span<std::uint8_t> pixels
   read(sample, find(sample), pixels);
 }
 
-// A shifted window is whole, if the text is long enough.
+// Keeps a shifted window whole, if the text is long enough.
 void TokenDataset::read_shifted(std::size_t sample, std::size_t shift, std::span<std::uint8_t> pixels) const {
   Place found = find(sample);
   const std::size_t window = info_.length + 1;
@@ -191,7 +191,7 @@ void TokenDataset::will_need(Range samples) const {
   while (samples.begin < samples.end) {
     const Place found = find(samples.begin);
     const std::size_t count = std::min(samples.size(), windows(found.shard->tokens()) - found.begin / info_.length);
-    found.shard->will_need(found.begin, found.begin + (count + 1) * info_.length);  // shifted ones as well
+    found.shard->will_need(found.begin, found.begin + (count + 1) * info_.length);  // shifted windows as well
     samples.begin += count;
   }
 }

@@ -12,14 +12,14 @@
 
 namespace annulus {
 
-// One split of a data set of text, open for reading: the concatenation of all given data files (FORMAT.md) that contain
-// it. They must have the same vocabulary and tokenizer. A sample is a window of `length` + 1 tokens, which read_image()
-// writes as int32: from each of the first `length`, a network predicts the one after it. Sample i begins at token
-// i x length of its file, so that each token is predicted once, but a file's first; windows run across documents but
-// not across files. After a file's last token its last window has -1, which is nothing to predict. Labels are 0.
+// Reads a split from a text data set: the concatenation of all given data files (FORMAT.md) that contain the split. The
+// files must have the same vocabulary and tokenizer. A sample is a window with `length` + 1 tokens, which read_image()
+// writes as int32: from each of the first `length` tokens, a network predicts the next token. In a file, sample i
+// begins at token i x length, so that each token but the first is predicted once; windows run across documents but not
+// across files. After a file's last token the last window is filled with -1: nothing to predict. Labels are 0.
 //
-// The files are opened read-only and without file locks, and read on demand, from any thread. Throws Error naming the
-// file and the problem.
+// Opens the files read-only and without file locks, and reads on demand, from any thread. Throws Error naming the file
+// and the problem.
 class TokenDataset : public Samples {
  public:
   TokenDataset(const std::vector<std::filesystem::path>& files, const std::string& split, std::size_t length);
@@ -29,7 +29,7 @@ class TokenDataset : public Samples {
   void read_image(std::size_t sample, std::span<std::uint8_t> pixels) const override;
   void read_shifted(std::size_t sample, std::size_t shift, std::span<std::uint8_t> pixels) const override;
   void read_encoded(std::size_t sample, std::vector<std::uint8_t>& bytes) const override;  // as read_image()
-  std::string place(std::size_t sample) const override;  // "b.h5: train tokens from 512 on", counted in its file
+  std::string place(std::size_t sample) const override;  // "b.h5: train tokens from 512 on", counted in that file
   void will_need(Range samples) const override;
 
  private:
@@ -46,7 +46,7 @@ class TokenDataset : public Samples {
 
   std::string split_;
   std::vector<Shard> shards_;
-  std::vector<std::size_t> ends_;  // end of each shard, in samples
+  std::vector<std::size_t> ends_;  // where each shard ends, in samples
 };
 
 }  // namespace annulus
