@@ -27,8 +27,8 @@ ArchiveReader::ArchiveReader(const std::filesystem::path& file)
   check(archive_read_open_fd(reader_.get(), file_.number(), kBlockBytes));
 }
 
-// Warnings are harmless here, such as names in an unknown character set. ARCHIVE_RETRY is an error: continuing would
-// skip a damaged header and its content.
+// Ignores warnings, such as about names in an unknown character set. Fails on ARCHIVE_RETRY too: continuing would skip
+// a damaged header and the member's content.
 void ArchiveReader::check(int result) const {
   if (result != ARCHIVE_OK && result != ARCHIVE_WARN) fail_for_its_reason();
 }

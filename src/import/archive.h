@@ -13,14 +13,14 @@
 
 namespace annulus {
 
-// A problem of an archive. The message does not name the archive.
+// Describes an archive's problem, without naming the archive.
 class ArchiveError : public Error {
  public:
   using Error::Error;
 };
 
 // Reads a tar archive, plain or compressed with gzip or zstd, sequentially with libarchive. All functions throw
-// ArchiveError; the constructor throws it if the file cannot be opened.
+// ArchiveError, the constructor if the file cannot be opened.
 class ArchiveReader {
  public:
   explicit ArchiveReader(const std::filesystem::path& file);
@@ -30,8 +30,8 @@ class ArchiveReader {
   // The current member.
   const std::string& name() const { return name_; }
   bool is_file() const { return is_file_; }     // otherwise a link, a device or a named pipe, without content
-  std::uint64_t size() const { return size_; }  // in bytes, according to its header
-  void read(std::vector<std::uint8_t>& bytes);  // reads all of it; REQUIRES: called at most once per member
+  std::uint64_t size() const { return size_; }  // in bytes, according to the header
+  void read(std::vector<std::uint8_t>& bytes);  // reads all bytes; REQUIRES: called at most once per member
 
  private:
   struct Free {

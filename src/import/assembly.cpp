@@ -26,11 +26,11 @@ void broadcast(const World& world, std::vector<T>& values) {
   world.broadcast(std::as_writable_bytes(std::span(values)));
 }
 
-// The information about a source split that every rank has.
+// Holds what every rank knows about a source split.
 struct SplitLayout {
   std::vector<std::uint64_t> first_samples, sizes;  // as in Collection
   ShardLayout layout;
-  std::vector<ImagesSpace> images;  // of each shard
+  std::vector<ImagesSpace> images;  // per shard
 };
 
 SplitLayout share_layout(const World& world, Collection::Split split, bool shuffled, std::size_t files) {
@@ -42,10 +42,10 @@ SplitLayout share_layout(const World& world, Collection::Split split, bool shuff
   return {std::move(split.first_samples), std::move(split.sizes), std::move(layout), std::move(images)};
 }
 
-// A split of a file, and the shard that it holds.
+// Names a file's split, and the shard that fills the split.
 struct FileSplit {
   std::string name;
-  std::size_t source;  // number of the source split
+  std::size_t source;  // the source split's number
   std::size_t shard;
 };
 
@@ -65,7 +65,7 @@ void write_values(AtomicFile& file, std::uint64_t position, const std::vector<T>
   file.write_at(position, {reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size()});
 }
 
-// The labels and, for encoded images, the offsets of a shard; of text, the offsets of documents.
+// Writes a shard's labels and, for encoded images, offsets; for text, document offsets.
 void write_small_datasets(AtomicFile& file, const SplitSpace& space, const ShardLayout& layout, std::size_t shard,
                           const Collection::Split& split, const DataFileHeader& header, bool encoded) {
   if (space.samples == 0) return;
@@ -123,7 +123,7 @@ void share_images_space(const World& world, ImagesSpace& place) {
   broadcast(world, place.chunks);
 }
 
-// The new files, open on this rank.
+// Holds the new files, open on this rank.
 struct OpenFiles {
   explicit OpenFiles(const std::vector<std::filesystem::path>& paths) : files(paths) {
     for (const std::filesystem::path& file : files) descriptors.push_back(open_to_write(AtomicFile::partial(file)));
@@ -132,7 +132,7 @@ struct OpenFiles {
   void write(std::size_t file, std::uint64_t position, std::span<const std::uint8_t> bytes) const {
     write_at(descriptors[file], files[file], position, bytes);
   }
-  // Writes from a given byte of a split's images, across its chunks.
+  // Writes from a given byte in a split's images, across chunks.
   void write_images(std::size_t file, const ImagesSpace& place, std::uint64_t begin,
                     std::span<const std::uint8_t> bytes) const {
     while (!bytes.empty()) {
@@ -224,7 +224,7 @@ bool copy_parts(const World& world, const ImportJob& job, const std::filesystem:
                   });
 }
 
-// Adds the checksums of the files' chunks, each file on one rank. `has_chunks`: used on rank 0 only. REQUIRES: all
+// Adds checksums for the files' chunks, each file on a single rank. Uses `has_chunks` on rank 0 only. REQUIRES: all
 // parts have been copied. Returns false if a signal requested a stop.
 bool add_chunk_checksums(const World& world, bool has_chunks, const std::vector<std::filesystem::path>& files) {
   const std::vector<std::size_t> numbers = numbers_below(has_chunks ? files.size() : 0);
@@ -234,7 +234,7 @@ bool add_chunk_checksums(const World& world, bool has_chunks, const std::vector<
       });
 }
 
-// Large arrays, whose blocks are checked when they are read.
+// Returns the large arrays, whose blocks are checked on reading.
 std::vector<ByteRange> large_arrays(const std::filesystem::path& file) {
   constexpr std::uint64_t least = std::uint64_t{1} << 20;
   std::vector<ByteRange> found;
@@ -250,8 +250,8 @@ std::vector<ByteRange> large_arrays(const std::filesystem::path& file) {
   return found;
 }
 
-// Adds the checksums of the files' blocks; each rank takes some blocks. REQUIRES: the files are complete. Returns false
-// if a signal requested a stop.
+// Adds checksums for the files' blocks; each rank takes some blocks. REQUIRES: the files are complete. Returns false if
+// a signal requested a stop.
 bool add_block_checksums(const World& world, const std::vector<std::filesystem::path>& files) {
   constexpr std::uint64_t blocks_at_once = 8192;
   std::vector<std::uint64_t> bytes(files.size());

@@ -16,7 +16,7 @@ const SourceSplit& training(const ImportJob& job) {
   return job.plan.splits.front();
 }
 
-// The file of a piece's class names.
+// Returns the file for a piece's class names.
 std::filesystem::path names_file(const ImportJob& job, const std::filesystem::path& parts, std::size_t piece) {
   return part_of(parts, training(job), piece).string() + ".classes.json";
 }

@@ -31,7 +31,7 @@ void append(Collection::Split& split, const PartIndex& index) {
   split.invalid_bytes += index.invalid_bytes;
 }
 
-// Labels that fit a byte are accepted for any number of images.
+// Accepts labels that fit a byte for any number of images.
 constexpr std::size_t kFewClasses = 256;
 
 long double average(std::uint64_t sum, const PixelSums& pixels) {

@@ -84,7 +84,7 @@ void DocumentConverter::convert(const std::filesystem::path& parts, const PieceN
   const SourceSplit& split = job_.plan.splits[number.split];
   PartWriter part(part_of(parts, split, number.piece));
   bool wanted = true;
-  std::uint64_t text_bytes = 0, invalid = 0;  // of the document
+  std::uint64_t text_bytes = 0, invalid = 0;  // in the current document
   kTextSource.read(job_.folders(parts), job_.plan, split, number.piece, [&](const SourceSample& sample) {
     const std::string name = printable(sample.name), problem = printable(sample.problem);
     if (!problem.empty() && !job_.skips_bad_samples) fail("{}: {}", name, problem);
@@ -116,7 +116,7 @@ void DocumentConverter::write(PartWriter& part) {
 
 void hold_out_end(const std::filesystem::path& part, const Tokenizer& tokenizer, double share,
                   Collection::Split& split) {
-  constexpr std::size_t kFewestTokens = 2;  // a token to predict, and one to predict it from
+  constexpr std::size_t kFewestTokens = 2;  // a token to predict, and a token before it
   const std::size_t each = token_bytes(tokenizer.vocabulary());
   const std::uint64_t tokens = split.sizes.front() / each;
   const auto held = static_cast<std::uint64_t>(std::llround(share * static_cast<double>(tokens)));
@@ -137,7 +137,7 @@ void hold_out_end(const std::filesystem::path& part, const Tokenizer& tokenizer,
   split.labels = {0, 0};
   split.held_out = {0, 1};
   split.is_cut = true;
-  for (std::uint64_t& first : split.first_samples) first *= 2;  // of the documents there is only one
+  for (std::uint64_t& first : split.first_samples) first *= 2;  // 0 or 1 document: now 0 or 2
 }
 
 }  // namespace annulus

@@ -11,22 +11,22 @@
 
 namespace annulus {
 
-// Imports of text. Documents are stored as tokens, each followed by the token that ends a text.
+// Imports text: stores documents as tokens, each document followed by the token that ends a text.
 
 // Returns the tokenizer that `choice` names: "bytes" or "" ; "gpt2:FOLDER", see gpt2_tokenizer(); or "train:N", which
-// trains one of N tokens on the first kTrainingBytes of the training text. Throws Error.
+// trains a tokenizer with N tokens on the training text's first kTrainingBytes. Throws Error.
 Tokenizer make_tokenizer(const std::string& choice, const SourceFolders& folders, const SourcePlan& plan);
 constexpr std::size_t kTrainingBytes = std::size_t{32} << 20;
 
-// Bytes of a stored token: 1, 2 or 4.
+// Returns how many bytes a token is stored in: 1, 2 or 4.
 std::size_t token_bytes(std::size_t vocabulary);
 
-// Converts pieces of the source. For one thread: it keeps the tokens of frequent words.
+// Converts the source's pieces. For use by a single thread: keeps frequent words' tokens.
 class DocumentConverter {
  public:
   explicit DocumentConverter(const ImportJob& job);
 
-  // Writes the part of a piece, unless the report says to abandon it.
+  // Writes a piece's part, unless `report` says to abandon the piece.
   void convert(const std::filesystem::path& parts, const PieceNumber& number, const Report& report);
 
  private:
@@ -40,8 +40,8 @@ class DocumentConverter {
   std::vector<std::uint8_t> stored_;
 };
 
-// Cuts the end off the only document of a split, as one that is held out for validation: a share of its tokens. Throws
-// Error if it is too short. `part`: the document's.
+// Cuts off and holds out the end of a split's only document, a `share` of the tokens, as a validation document. Throws
+// Error if the document is too short. `part`: the document's.
 void hold_out_end(const std::filesystem::path& part, const Tokenizer& tokenizer, double share,
                   Collection::Split& split);
 

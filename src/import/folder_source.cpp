@@ -14,7 +14,7 @@ namespace {
 namespace fs = std::filesystem;
 
 struct ClassFolders {
-  std::vector<std::string> names;   // sorted by their bytes, as Python and torchvision sort them
+  std::vector<std::string> names;   // sorted by bytes, as Python and torchvision do
   std::vector<FoundFile> problems;  // link cycles etc.
 };
 

@@ -8,7 +8,7 @@
 namespace annulus {
 namespace {
 
-constexpr std::uint64_t kHoldOutSeed = 2;  // another order than that of ShardLayout
+constexpr std::uint64_t kHoldOutSeed = 2;  // an order different from ShardLayout's
 
 std::size_t count_to_hold_out(std::size_t samples, double share) {
   return std::min(static_cast<std::size_t>(std::lround(share * static_cast<double>(samples))), samples - 1);

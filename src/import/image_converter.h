@@ -11,15 +11,15 @@
 
 namespace annulus {
 
-// How a data file stores its images.
+// Says how a data file stores images.
 struct Storage {
   bool encoded = false;           // JPEG and PNG as in the source, otherwise pixels
-  std::optional<ImageSize> size;  // of the pixels; none for encoded images, which may have any size
-  std::size_t channels = 0;       // of the pixels or of the decoded images
+  std::optional<ImageSize> size;  // the pixels'; none for encoded images, which may have any size
+  std::size_t channels = 0;       // in the pixels or the decoded images
 };
 
-// Sums over the pixels of many images. They are integers, so that the order of addition does not matter. They overflow
-// beyond 2.8e14 pixels, a thousand times ImageNet's.
+// Sums the pixels in many images, in integers, so that the order of addition does not matter. Overflows beyond 2.8e14
+// pixels, a thousand times ImageNet's.
 struct PixelSums {
   static constexpr std::size_t kMostChannels = 3;
 
@@ -30,7 +30,7 @@ struct PixelSums {
   void add(const PixelSums& other);
 };
 
-// The heights and widths of images.
+// Bounds images' heights and widths.
 struct SizeRange {
   ImageSize smallest{SIZE_MAX, SIZE_MAX}, largest{0, 0};
 
@@ -43,13 +43,13 @@ struct ImageStatistics {
   SizeRange sizes;
 };
 
-// Converts a source's images, which are encoded, to the form in which a data file stores them.
+// Converts a source's encoded images to the form that a data file stores.
 class ImageConverter {
  public:
   explicit ImageConverter(const Storage& storage) : storage_(storage) {}
 
-  // Returns the bytes to store, valid until the next call. Always decodes the image. Throws Error with the problem of a
-  // bad image, which is then not counted.
+  // Returns the bytes to store, valid until the next call. Always decodes the image. Throws Error with a bad image's
+  // problem, and does not count that image.
   std::span<const std::uint8_t> convert(std::span<const std::uint8_t> bytes);
 
   const ImageStatistics& statistics() const { return statistics_; }

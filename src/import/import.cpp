@@ -43,7 +43,7 @@ std::vector<std::filesystem::path> files_of(const ImportOptions& options) {
   return files;
 }
 
-// A pattern for the new shards would also match those of an import with another number of shards.
+// Throws Error if there are shards from an import with another number of shards: a pattern would match both.
 void expect_no_other_shards(const ImportOptions& options) {
   if (options.shards == 1) return;
   const std::vector<std::filesystem::path> files = files_of(options);
@@ -148,7 +148,7 @@ void import_piece(const ImportJob& job, const std::filesystem::path& parts, cons
   if (wanted) part.finish(converter.statistics());
 }
 
-// Processes every piece that has no part, on all ranks. Returns false if a signal requested a stop.
+// Processes, on all ranks, every piece that has no part. Returns false if a signal requested a stop.
 bool import_pieces(const World& world, const ImportJob& job, const std::filesystem::path& parts, const Log& log) {
   const std::vector<PieceNumber> pieces = pieces_of(job.plan);
   std::vector<std::size_t> left;
@@ -183,14 +183,14 @@ void expect_samples(const ImportOptions& options, const ImportJob& job, const Co
   }
 }
 
-// The part of the only document of a split.
+// Returns the part with a split's only document.
 std::filesystem::path only_part(const ImportJob& job, const std::filesystem::path& parts,
                                 const Collection::Split& split) {
   const auto piece = std::ranges::find(split.first_samples, 1) - split.first_samples.begin() - 1;
   return part_of(parts, job.plan.splits.front(), static_cast<std::size_t>(piece));
 }
 
-// Divides the training samples into those that remain and those held out for validation.
+// Marks the training samples to hold out for validation.
 void hold_out_samples(const ImportOptions& options, const ImportJob& job, const std::filesystem::path& parts,
                       Collection& collection) {
   Collection::Split& train = collection.splits.front();
@@ -319,7 +319,7 @@ bool put_together(const World& world, const ImportOptions& options, const Import
   return true;
 }
 
-// Finished pieces are kept for a rerun of the command. `condition`: must be met before the rerun.
+// Keeps finished pieces, if any, for a rerun. `condition`: must be met before the rerun.
 void keep_or_remove(const ImportJob& job, const std::filesystem::path& parts, const FolderClaim& claim,
                     const char* condition, std::string& message) {
   const std::size_t done = finished_pieces(job, parts);

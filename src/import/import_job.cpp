@@ -15,11 +15,11 @@ namespace annulus {
 namespace {
 
 constexpr const char* kJobFile = "job.json";
-// After kDifferentSource in the order of names, because a tokenizer may be trained on the source.
+// Sorts after kDifferentSource, because a tokenizer may be trained on the source.
 constexpr const char* kDifferentTokenizer = "tokenizer";
-constexpr int kVersion = 7;  // of the parts' format
+constexpr int kVersion = 7;  // the parts' format
 
-// The names of differences for the user, and the compared values.
+// Returns the compared values, by the name that a difference has for the user.
 nlohmann::json to_json(const ImportJob& job) {
   nlohmann::json splits = nlohmann::json::array();
   for (const SourceSplit& split : job.plan.splits) splits.push_back({{"name", split.name}, {"pieces", split.pieces}});

@@ -10,8 +10,8 @@
 
 namespace annulus {
 
-// An import's settings, derived from its options and the source. Stored in job.json beside the parts, from which the
-// other ranks and a later call read it.
+// Holds an import's settings, derived from options and source. Other ranks and a later call read them from job.json
+// beside the parts.
 struct ImportJob {
   std::string format;
   std::filesystem::path source;
@@ -19,14 +19,14 @@ struct ImportJob {
   Storage storage;
   bool skips_bad_samples = false;
   SourcePlan plan;
-  std::vector<std::string> class_names;  // those of the options, instead of the plan's
+  std::vector<std::string> class_names;  // the options', instead of the plan's
   std::string tokenizer;                 // Tokenizer::serialized(); empty: images
 
   SourceFolders folders(const std::filesystem::path& parts) const { return {source, parts, more_sources}; }
   const std::vector<std::string>& classes() const { return class_names.empty() ? plan.classes : class_names; }
 };
 
-// A piece of a plan.
+// Names a plan's piece.
 struct PieceNumber {
   std::size_t split, piece;
 };
@@ -47,8 +47,8 @@ void expect_names_to_fit(const ImportJob& job);
 void write_job(const ImportJob& job, const std::filesystem::path& parts);
 ImportJob read_job(const std::filesystem::path& parts);
 
-// Returns the difference between the existing parts and those of `job`: an option's name, or kDifferentSource. Empty if
-// the parts can be used.
+// Returns how the existing parts differ from `job`: an option's name, or kDifferentSource. Empty if the parts can be
+// used.
 constexpr const char* kDifferentSource = "the source's files";
 std::string difference_to_parts(const ImportJob& job, const std::filesystem::path& parts);
 

@@ -34,8 +34,7 @@ std::vector<std::byte> file_without_datasets(const std::filesystem::path& file, 
   return made.image();
 }
 
-// Returns the chunk size of the images' dataset in its outermost dimension: that of `chunk` samples, the average for
-// encoded images.
+// Returns the image dataset's chunk size in the outermost dimension: `chunk` samples, as bytes on average if encoded.
 std::size_t chunk_rows(const SplitSpace& split, const Storage& storage, std::size_t chunk) {
   const std::size_t samples = std::min(chunk, split.samples);
   if (!storage.encoded) return samples;
@@ -55,7 +54,7 @@ ImagesSpace plan_chunks(const SplitSpace& split, const Storage& storage, std::si
   return {chunk_bytes, std::vector<std::uint64_t>(chunks)};
 }
 
-// Size on the disk of the data in all datasets.
+// Returns the size on disk for the data in all datasets.
 std::uint64_t space_for(const SplitSpace& split) {
   const ImagesSpace& images = split.images;
   return split.samples * sizeof(std::int32_t) + (split.samples + 1) * sizeof(std::uint64_t) +

@@ -12,32 +12,32 @@
 
 namespace annulus {
 
-// Of a data file of text.
+// Describes a data file with text.
 struct TextHeader {
-  std::string name, tokenizer;  // of the tokenizer, and its serialized form
+  std::string name, tokenizer;  // the tokenizer's name and serialized form
   std::size_t vocabulary = 0, token_bytes = 0;
 };
 
-// The parts of a data file (FORMAT.md) other than its samples.
+// Holds a data file's parts (FORMAT.md) other than the samples.
 struct DataFileHeader {
   std::vector<std::string> classes;
   std::vector<float> mean, stddev;
-  std::size_t chunk = 0;  // approximate number of samples per chunk of the images; 0: contiguous
+  std::size_t chunk = 0;  // approximate samples per image chunk; 0: contiguous
   bool is_text = false;
   TextHeader text{};  // if it is text
 };
 
-// The position of a split's images in a file: in chunks, or in a single one if they are contiguous.
+// Locates a split's images in a file: in chunks, or in a single chunk if contiguous.
 struct ImagesSpace {
   std::uint64_t chunk_bytes = 0;
-  std::vector<std::uint64_t> chunks;  // begin of each
+  std::vector<std::uint64_t> chunks;  // where each begins
 };
 
 struct SplitSpace {
   std::string name;
   std::size_t samples = 0;       // 0: the file has no such group
-  std::uint64_t bytes = 0;       // of all images or tokens
-  std::uint64_t text_bytes = 0;  // before it became tokens
+  std::uint64_t bytes = 0;       // in all images or tokens
+  std::uint64_t text_bytes = 0;  // before tokenization
 
   // Positions in the file.
   std::uint64_t labels_begin = 0;   // int32
@@ -45,13 +45,13 @@ struct SplitSpace {
   ImagesSpace images;
 };
 
-// Creates the file under its temporary name, allocates all its space on the disk, and fills in the positions in
-// `splits`. Throws Error if there is not enough space.
+// Creates the file under a temporary name, allocates all space on the disk, and fills in the positions in `splits`.
+// Throws Error if there is not enough space.
 AtomicFile preallocate(const std::filesystem::path& file, const DataFileHeader& header, const Storage& storage,
                        std::vector<SplitSpace>& splits);
 
-// Adds the checksums of a file's chunks, whose images must be in their places. `go_on` receives the progress and may
-// return false to stop. Throws Error.
+// Adds checksums for a file's chunks. REQUIRES: the images are in place. `go_on` receives the progress and may return
+// false to stop. Throws Error.
 void add_checksums(const std::filesystem::path& file, const std::function<bool(std::size_t bytes)>& go_on);
 
 }  // namespace annulus

@@ -11,15 +11,15 @@
 
 namespace annulus {
 
-// The files of a split, which plan() finds and read() reads: the pieces are names of notes, each a list of files.
+// Store a split's files, which plan() finds and read() reads: a piece is a note's name, and a note lists files.
 
 class NoteWriter {
  public:
-  // `hash`: of the files' facts.
+  // Adds the files' facts to `hash`.
   NoteWriter(const std::filesystem::path& notes, std::string split, Hash& hash)
       : notes_(notes), split_{std::move(split), {}}, hash_(hash) {}
 
-  // `bytes`: of the file; a piece has about kPieceBytes if its files are large.
+  // `bytes`: the file's size; a piece with large files has about kPieceBytes.
   void add(std::size_t label, const FoundFile& file, std::uint64_t bytes = 0);
   SourceSplit finish();
 
@@ -32,7 +32,7 @@ class NoteWriter {
   const std::filesystem::path notes_;
   SourceSplit split_;
   Hash& hash_;
-  std::string text_;  // of a note: the label, the path, and the problem, each followed by a zero byte
+  std::string text_;  // a note: label, path and problem, each followed by a zero byte
   std::size_t samples_ = 0;
   std::uint64_t bytes_ = 0;
 };

@@ -10,21 +10,22 @@
 
 namespace annulus {
 
-// Maps a source split's samples to the shards of a data set: their order, their shard, and the byte position within its
-// images. The shards hold consecutive ranges of the new order. Takes 8 bytes for each sample, 16 if any are held out.
+// Maps a source split's samples to a data set's shards: the order, each sample's shard, and the byte position within
+// that shard's images. Each shard holds a consecutive range in the new order. Takes 8 bytes per sample, 16 if any are
+// held out.
 //
-// If samples are held out (see hold_out()), they come after all others, and each file has two shards: with F files,
-// shards 0 to F - 1 hold the others, and shard F + i the held-out samples in file i.
+// Held-out samples (see hold_out()) come after the kept samples, and then each file has two shards: with F files,
+// shards 0 to F - 1 hold the kept samples, and shard F + i the held-out samples in file i.
 class ShardLayout {
  public:
-  // `sizes`: bytes of each sample, above 0, in the order of the source. The new order is the same or, if `shuffled`, a
-  // fixed permutation of it. `held_out`: a flag for each sample; empty: none are.
+  // `sizes`: bytes per sample, above 0, in source order. `shuffled`: the new order is a fixed permutation of the source
+  // order, else the source order. `held_out`: a flag per sample; empty: no sample is held out.
   ShardLayout(std::span<const std::uint64_t> sizes, bool shuffled, std::size_t files,
               std::span<const std::uint8_t> held_out = {});
 
   std::size_t sample_at(std::size_t position) const;
   std::size_t shards() const { return shards_.size(); }
-  const Range& positions(std::size_t shard) const { return shards_[shard]; }  // of the new order
+  const Range& positions(std::size_t shard) const { return shards_[shard]; }  // in the new order
   std::uint64_t bytes_in(std::size_t shard) const { return shard_begins_[shard + 1] - shard_begins_[shard]; }
 
   std::size_t shard_of(std::size_t sample) const;
@@ -36,7 +37,7 @@ class ShardLayout {
   std::optional<EpochOrder> order_;
   std::vector<std::size_t> samples_;  // by position, if any are held out; else empty
   std::vector<Range> shards_;
-  std::vector<std::uint64_t> bytes_, shard_begins_;  // as if the shards were one file; the last is the end
+  std::vector<std::uint64_t> bytes_, shard_begins_;  // as if a single file held all shards; the last is the end
 };
 
 }  // namespace annulus

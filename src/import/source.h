@@ -12,28 +12,28 @@
 
 namespace annulus {
 
-// The importer's interface to other formats of data sets. A source consists of pieces of work, each read sequentially
-// by one rank. To add a format, add a file <format>_source.cpp, a line here and one in source.cpp.
+// The importer's interface to other data set formats. A source consists of pieces, each read sequentially by a single
+// rank. To add a format, add a file <format>_source.cpp, and a line here and in source.cpp.
 
-// One sample. Its bytes are owned by the reader and valid until the next sample.
+// Holds a sample, whose bytes the reader owns, valid until the next sample.
 struct SourceSample {
-  std::string name;                     // for messages: its origin
-  std::int64_t label = 0;               // its class
+  std::string name;                     // the origin, for messages
+  std::int64_t label = 0;               // the class
   std::span<const std::uint8_t> bytes;  // an encoded image, or part of a document
-  std::string problem;                  // why it cannot be used, if the source knows; else empty
-  bool ends = true;                     // of text: false if more bytes of the same document follow
+  std::string problem;                  // why the sample is unusable, if the source knows; else empty
+  bool ends = true;                     // text only: false if the same document continues
 };
 
 struct SourceSplit {
   std::string name;                 // "train" or "test"
-  std::vector<std::string> pieces;  // their names, defined by the format
+  std::vector<std::string> pieces;  // names, defined by the format
 };
 
-// The source's content. Made by one rank, quickly and with little memory: without names of samples.
+// Describes the source's content. A single rank makes the plan, quickly and with little memory: without sample names.
 struct SourcePlan {
   std::vector<std::string> classes;  // names by label; none: labels are numbers that determine the number of classes
   bool classes_in_pieces = false;    // names must be found by SourceFormat::find_classes
-  std::vector<SourceSplit> splits;   // "train", then "test" if there is one
+  std::vector<SourceSplit> splits;   // "train", then "test" if the source has it
   std::string variant;               // defined by the format
   bool shuffle = false;              // whether training samples may be sorted by class
   bool is_text = false;              // documents, not images
@@ -45,7 +45,7 @@ struct SourcePlan {
 struct SourceFolders {
   std::filesystem::path source;
   std::filesystem::path notes;                // a folder that all ranks see; plan() stores data for read() there
-  std::vector<std::filesystem::path> more{};  // of text: other files and folders of the source
+  std::vector<std::filesystem::path> more{};  // text only: the source's other files and folders
 };
 
 // Return false to stop reading the piece.
@@ -55,11 +55,11 @@ using PassSample = std::function<bool(std::size_t bytes)>;
 struct SourceFormat {
   std::string name;
   std::string description;
-  // Both throw Error for problems of the source as a whole; those of a sample are in SourceSample::problem.
+  // Both throw Error for problems with the whole source; SourceSample::problem reports a sample's.
   SourcePlan (*plan)(const SourceFolders& folders);
   void (*read)(const SourceFolders& folders, const SourcePlan& plan, const SourceSplit& split, std::size_t piece,
                const TakeSample& take);
-  // Returns the sorted class names of a training piece. For formats whose plans may not know the classes; finding them
+  // Returns a training piece's sorted class names. For formats whose plans may not know the classes; finding them
   // requires reading all training pieces.
   std::vector<std::string> (*find_classes)(const SourceFolders& folders, const SourceSplit& split, std::size_t piece,
                                            const PassSample& pass) = nullptr;

@@ -42,7 +42,7 @@ class FileLister {
     std::error_code error;
     if (entry.is_directory(error)) return walk(entry.path());
     if (wanted_(entry.path()))
-      add(entry.path(), "");  // its problem is reported on opening
+      add(entry.path(), "");  // opening the file reports the problem
     else if (error && error != std::errc::no_such_file_or_directory)
       add(entry.path(), error.message());
   }
@@ -50,7 +50,7 @@ class FileLister {
   void add(const fs::path& path, std::string problem) { found_.push_back({path.string(), std::move(problem)}); }
 
   bool (*const wanted_)(const fs::path&);
-  fs::path root_;            // of the listing
+  fs::path root_;            // where the listing starts
   std::set<fs::path> open_;  // from the root down to the current folder
   std::vector<FoundFile> found_;
 };

@@ -7,25 +7,25 @@
 
 namespace annulus {
 
-// Folder names of the training split, and of the split that a data file calls "test". "val" comes first, because in
+// Name folders with the training split, and with the split that a data file calls "test". "val" comes first, because in
 // data sets with both "test" has no labels.
 constexpr std::string_view kTrainingName = "train";
 constexpr std::string_view kTestNames[] = {"val", "validation", "test"};
 
 bool is_hidden(const std::filesystem::path& path);
 
-// Whether the name has the extension of a JPEG or PNG file, in any case.
+// Returns whether the name has a JPEG or PNG extension, in any case.
 bool is_image_name(const std::filesystem::path& path);
 
-// Whether `inner` is `outer` or lies below it; both canonical.
+// Returns whether `inner` is `outer` or lies below it; both canonical.
 bool is_within(const std::filesystem::path& inner, const std::filesystem::path& outer);
 
 constexpr const char* kLeadsUp = "a link to a folder that it lies in";
 
-// A file, or an entry that cannot be read.
+// Names a file, or an entry that cannot be read.
 struct FoundFile {
   std::string path;
-  std::string problem;  // why it cannot be read, if that is known before it is opened; else empty
+  std::string problem;  // why it is unreadable, if known before opening; else empty
 };
 
 // Returns the wanted files in a folder and its subfolders that are not hidden, following links to folders, sorted by

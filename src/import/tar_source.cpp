@@ -16,14 +16,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The origin of labels: a number in KEY.cls beside KEY.jpg (WebDataset), the image's folder, or the archive's name
+// Labels come from a number in KEY.cls beside KEY.jpg (WebDataset), the image's folder, or the archive's name
 // (ImageNet).
 constexpr const char *kByNumber = "numbers", *kByFolder = "folders", *kByArchive = "archives";
 
 constexpr std::size_t kMembersLookedAt = 64;  // to detect the variant
 constexpr const char* kDigits = "0123456789";
 
-// The name without the ending of an archive; empty if it has none.
+// Returns the name without an archive's ending; empty if there is no such ending.
 std::string archive_stem(const std::string& name) {
   for (const std::string_view ending : {".tar", ".tar.gz", ".tgz", ".tar.zst", ".tar.zstd"}) {
     if (name.ends_with(ending)) return name.substr(0, name.size() - ending.size());
@@ -42,7 +42,7 @@ std::vector<std::string> archives_in(const fs::path& folder) {
   return names;
 }
 
-// "train" in "train-000.tar" and "imagenet-train-000.tar", but not in "trainer.tar".
+// Finds "train" in "train-000.tar" and "imagenet-train-000.tar", but not in "trainer.tar".
 bool has_word(std::string_view name, std::string_view word) {
   const auto is_part = [&](std::size_t at) {
     return at < name.size() && std::isalpha(static_cast<unsigned char>(name[at]));
@@ -53,8 +53,8 @@ bool has_word(std::string_view name, std::string_view word) {
   return false;
 }
 
-// Paths within the source: the archives in the folder of the split's name or, if there is none, those with the split in
-// their names.
+// Returns paths within the source: archives in the split's folder or, if there is no such folder, archives with the
+// split in their names.
 std::vector<std::string> archives_of(const fs::path& source, std::string_view split) {
   std::vector<std::string> paths;
   if (fs::is_directory(source / split)) {
@@ -76,10 +76,10 @@ std::string class_by_archive(const std::string& path) {
   return archive_stem(fs::path(path).filename().string());
 }
 
-// The beginning of an archive.
+// Describes an archive's first members.
 struct FirstMembers {
   std::string variant;  // empty if there is no image
-  std::string folder;   // of the first image
+  std::string folder;   // the first image's
   std::string beside;   // a file beside an image, under the same key, such as its caption
   std::string damage;   // why the archive cannot be read further
 };
@@ -112,8 +112,7 @@ FirstMembers look_at(const fs::path& file) {
   return first;
 }
 
-// Whether the names differ only in numbers of equal width, one after the other, with leading zeros: shards of a data
-// set, not classes.
+// Returns whether the names differ only in consecutive, equally wide numbers with leading zeros: shards, not classes.
 bool are_shards(const std::vector<std::string>& archives) {
   if (archives.size() < 2) return false;
   std::set<std::string> texts;
@@ -131,7 +130,7 @@ bool are_shards(const std::vector<std::string>& archives) {
          *numbers.rbegin() - *numbers.begin() + 1 == numbers.size() && *numbers.begin() <= 1;
 }
 
-// Throws Error if archives named by class would turn a data set without labels into a class for each shard.
+// Throws Error if taking archive names as classes would make each shard a class in a data set without labels.
 void expect_classes(const fs::path& source, const std::vector<std::string>& archives, const std::string& path,
                     const FirstMembers& first) {
   const char* missing =
@@ -147,8 +146,8 @@ void expect_classes(const fs::path& source, const std::vector<std::string>& arch
     fail("{}: {}; archives named by class must lie in train/ and val/", file.string(), missing);
 }
 
-// Detects the variant by the first training archive that is not damaged before its first image. Damaged archives are
-// reported on reading.
+// Detects the variant from the first training archive whose first image comes before any damage. Reading reports
+// damaged archives.
 std::string find_variant(const fs::path& source, const std::vector<std::string>& paths) {
   std::string damage;
   for (const std::string& path : paths) {
@@ -164,7 +163,7 @@ std::string find_variant(const fs::path& source, const std::vector<std::string>&
   fail("{}: {}", (source / paths.front()).string(), damage);
 }
 
-// Reads up to a truncation, which is reported on reading the piece.
+// Reads up to a truncation, which reading the piece reports.
 std::vector<std::string> find_folders(const SourceFolders& folders, const SourceSplit& split, std::size_t piece,
                                       const PassSample& pass) {
   std::set<std::string> classes;
@@ -185,7 +184,7 @@ std::vector<std::string> names_of(const std::vector<std::string>& archives) {
   return {classes.begin(), classes.end()};
 }
 
-// A piece is an archive, named by its path within the source.
+// A piece is an archive, named by the path within the source.
 SourcePlan plan_tar(const SourceFolders& folders) {
   SourcePlan plan;
   plan.splits.push_back({"train", archives_of(folders.source, kTrainingName)});
@@ -212,7 +211,7 @@ SourcePlan plan_tar(const SourceFolders& folders) {
   return plan;
 }
 
-// Fills in the label; or its problem, if the sample has no other.
+// Fills in the label, or reports a label problem if the sample has no other problem.
 void label_by_name(SourceSample& sample, const std::string& name, const SourcePlan& plan) {
   const auto found = std::ranges::find(plan.classes, name);
   sample.label = found - plan.classes.begin();
@@ -237,7 +236,7 @@ bool read_named(ArchiveReader& archive, const std::string& path, const SourcePla
   return true;
 }
 
-// Damage of an archive is reported as one unusable sample at its end.
+// Reports a damaged archive as an unusable sample at the end.
 void read_tar_piece(const SourceFolders& folders, const SourcePlan& plan, const SourceSplit& split, std::size_t piece,
                     const TakeSample& take) {
   const std::string& path = split.pieces[piece];

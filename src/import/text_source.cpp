@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 
 constexpr std::size_t kPortion = std::size_t{1} << 20, kExamined = 8192;  // bytes
 
-// A file, decompressed if it is compressed with gzip.
+// Reads a file, and decompresses gzip.
 class TextFile {
  public:
   explicit TextFile(const fs::path& path) : file_(gzdopen(open_to_read(path).release(), "rb")) {
@@ -27,7 +27,7 @@ class TextFile {
     gzbuffer(file_.get(), 1 << 18);
   }
 
-  // Fills `bytes`, except at the end of the file. Returns the number of bytes read.
+  // Fills `bytes`, except at the file's end. Returns the number of bytes read.
   std::size_t read(std::span<std::uint8_t> bytes) {
     const int count = gzread(file_.get(), bytes.data(), static_cast<unsigned>(bytes.size()));
     int status = Z_OK;
@@ -45,7 +45,7 @@ class TextFile {
   std::unique_ptr<gzFile_s, Close> file_;
 };
 
-// Reads a document in parts. Throws Error before the first part if it is not one.
+// Reads a document in parts. Throws Error before the first part if the file is no document.
 class Document {
  public:
   explicit Document(const fs::path& path) : file_(path), now_(kPortion), next_(kPortion) {
@@ -56,7 +56,7 @@ class Document {
     if (std::ranges::find(examined, 0) != examined.end()) fail("{}", kBinaryDocument);
   }
 
-  // `ends`: whether it is the last part.
+  // Returns the next part. `ends`: whether this part is the last.
   std::span<const std::uint8_t> next(bool& ends) {
     std::swap(now_, next_);
     read_next();
@@ -65,7 +65,7 @@ class Document {
   }
 
  private:
-  // Later it would be too late to skip a document.
+  // Finds damage while the document can still be skipped.
   void expect_whole(const fs::path& path) {
     TextFile tried(path);
     while (tried.read(now_) == now_.size()) {
@@ -85,7 +85,7 @@ bool is_any_name(const fs::path&) {
   return true;
 }
 
-// All files at or below a path.
+// Adds all files at or below a path.
 void add_files(NoteWriter& writer, const fs::path& path) {
   std::error_code none;
   if (!fs::is_directory(path)) return writer.add(0, {path.string(), {}}, fs::file_size(path, none));

@@ -13,7 +13,7 @@
 namespace annulus {
 namespace {
 
-// The number of members of each field.
+// Counts the members per field.
 using Fields = std::map<std::string, std::size_t>;
 
 std::size_t most_of_a_field(const Fields& fields) {
@@ -22,19 +22,19 @@ std::size_t most_of_a_field(const Fields& fields) {
   return most;
 }
 
-// Members whose key has a dot by intent: "5.png" and "5.cls" of key "a" were meant as a.5.
+// Holds members whose key has a dot by intent: "5.png" and "5.cls" under key "a" were meant as a.5.
 struct DottedMembers {
-  std::string first;  // of their paths
+  std::string first;  // the first member's path
   Fields images, labels;
 };
 
-// Consecutive members of one key.
+// Holds consecutive members with the same key.
 struct Group {
   std::string key;
   Fields images, labels;  // "jpg": 1
   std::vector<std::uint8_t> image, label;
   std::map<std::string, DottedMembers> dotted;  // by the text between the key and the ending
-  std::string problem;                          // of a member
+  std::string problem;                          // the first member problem
 
   bool is_complete() const {
     return images.size() == 1 && images.begin()->second == 1 && labels.size() == 1 && labels.begin()->second == 1;
@@ -56,7 +56,7 @@ void add_member(Group& group, ArchiveReader& archive, const MemberName& name) {
   if (group.problem.empty()) group.problem = problem;
 }
 
-// Fills in the label. Returns the sample's problem, or nothing.
+// Reads the label. Returns the sample's problem, or nothing.
 std::string read_label(const Group& group, std::int64_t& label) {
   std::string_view text(reinterpret_cast<const char*>(group.label.data()), group.label.size());
   while (!text.empty() && std::isspace(static_cast<unsigned char>(text.back()))) text.remove_suffix(1);
@@ -111,7 +111,7 @@ bool take_group(const Group& group, const std::filesystem::path& file, const Tak
   return (group.is_empty() || take_named(group, file, take)) && take_dotted(group, file, take);
 }
 
-// Passes on an image whose name begins with a dot, except macOS's copies of attributes.
+// Passes on an image whose name begins with a dot, except macOS's attribute copies.
 bool take_nameless(const std::string& path, const std::filesystem::path& file, const TakeSample& take) {
   const std::string base = path.substr(path.rfind('/') + 1);
   if (base.starts_with("._") || !is_image_name("x" + base)) return true;

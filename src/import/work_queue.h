@@ -10,17 +10,16 @@
 
 namespace annulus {
 
-// Distributes pieces of work dynamically over all ranks, so that no rank waits for a slow one. Rank 0 hands them out
-// and works as well: it answers the others whenever it reports its own progress, which should be every few
-// milliseconds. Every rank constructs a queue, takes pieces with next() until there are none, calls report() in
-// between, and calls finish().
+// Distributes pieces dynamically over all ranks, so that no rank waits for a slow rank. Rank 0 hands out pieces and
+// works as well: it answers other ranks whenever it reports progress, which should be every few milliseconds. Every
+// rank constructs a queue, takes pieces with next() until none are left, calls report() in between, and calls finish().
 class WorkQueue {
  public:
   struct Totals {
     std::size_t pieces = 0, images = 0, bytes = 0;  // done since the queue was made, over all ranks
   };
 
-  // `pieces`: the work to do; `progressed`: called on progress. Both are used on rank 0 only.
+  // `pieces`: the work to do; `progressed`: called on progress. Only rank 0 uses them.
   WorkQueue(const World& world, std::vector<std::size_t> pieces, std::function<void(const Totals&)> progressed);
 
   // Returns a piece, or nothing if all are handed out or a rank wants to stop.
@@ -30,8 +29,8 @@ class WorkQueue {
   // abandoned.
   bool report(std::size_t images, std::size_t bytes);
 
-  // Ends this rank's work. `stopping`: ends it early, and no rank gets another piece. On rank 0, returns after all
-  // ranks have finished.
+  // Ends this rank's work. `stopping`: early, and no rank gets another piece. On rank 0, returns after all ranks have
+  // finished.
   void finish(bool stopping);
 
  private:
@@ -51,9 +50,9 @@ class WorkQueue {
   std::function<void(const Totals&)> progressed_;
   Totals totals_;
   Message message_{};
-  double sent_ = 0;  // time of the last message
+  double sent_ = 0;  // when the last message was sent
   bool working_ = false, released_ = false, stopped_ = false;
-  int at_work_;  // rank 0 only: number of other ranks that have not been released
+  int at_work_;  // rank 0 only: other ranks not yet released
 };
 
 }  // namespace annulus
