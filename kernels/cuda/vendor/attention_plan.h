@@ -10,7 +10,7 @@
 
 namespace annulus::cuda {
 
-// One pass of attention (kernels/operations/attention.h) in bf16 or fp16. Sums are computed in float32.
+// Describes an attention pass (kernels/operations/attention.h) in bf16 or fp16. Sums are computed in float32.
 struct AttentionProblem {
   enum class Pass { inference, forward, backward };
 
@@ -18,7 +18,7 @@ struct AttentionProblem {
   Precision precision;
   bool causal;
   std::size_t batch, heads, length;
-  std::size_t each;                   // width of a head
+  std::size_t each;                   // a head's width
   std::size_t input_row, output_row;  // values from a token to the next; at least 3 x heads x each, and heads x each
 
   auto operator<=>(const AttentionProblem&) const = default;
@@ -29,8 +29,8 @@ struct AttentionProblem {
 struct AttentionOperands {
   const void* input;
   void* output;
-  float* sums;      // the logarithm of the sum of each query's exponentials: {batch, heads, length}
-  float* products;  // of each query's output and its gradient: {batch, heads, length}
+  float* sums;      // per query, the logarithm of the exponentials' sum: {batch, heads, length}
+  float* products;  // per query, the product of output and output gradient: {batch, heads, length}
   const void* output_gradient;
   void* input_gradient;
 };
@@ -41,8 +41,8 @@ class AttentionPlan {
 
   virtual std::size_t workspace_bytes() const = 0;
 
-  // Returns immediately; the work is done in the stream. Results are bit-identical from run to run. Padding between
-  // tokens is not written.
+  // Returns immediately; the stream does the work. Results are bit-identical from run to run. Does not write padding
+  // between tokens.
   virtual void run(const AttentionOperands& operands, void* workspace, cudaStream_t stream) = 0;
 };
 

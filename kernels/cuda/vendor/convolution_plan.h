@@ -10,7 +10,7 @@
 
 namespace annulus::cuda {
 
-// A layer's passes in training.
+// Says which passes a layer runs in training.
 struct ConvolutionPasses {
   Forward forward{};
   BackwardData backward_data = BackwardData::written;
@@ -19,7 +19,7 @@ struct ConvolutionPasses {
   bool operator==(const ConvolutionPasses&) const = default;
 };
 
-// The batch norms beside a convolution, in training.
+// Describes the batch norms beside a convolution, in training.
 struct NormsBeside {
   enum Before {
     none,
@@ -33,32 +33,31 @@ struct NormsBeside {
   bool operator==(const NormsBeside&) const = default;
 };
 
-// Device memory for BackwardData::summed, in float32 one value for each channel. A batch norm with a ReLU, of the
-// values x:
+// Device memory for BackwardData::summed, a float32 value per channel. A batch norm with a ReLU, on values x:
 //   normalized = inverse (x - mean)
 //   output = max(0, scale normalized + shift)
-// The ReLU passes gradients of positive outputs. In BackwardData::summed_elsewhere, the sum of the stored output and
-// scale normalized + shift must be positive, so scale and shift must be zeros. (cuDNN has no plans that read the stored
-// output alone.)
+// The ReLU passes gradients at positive outputs. BackwardData::summed_elsewhere tests whether the stored output + scale
+// normalized + shift is positive, so scale and shift must be zeros. (cuDNN has no plans that read the stored output
+// alone.)
 struct NormGradient {
   float *mean, *inverse, *scale, *shift;  // read
-  float *sum, *normalized_sum;            // written: of the gradient, and of the gradient times `normalized`
-  // Results of the same operation of cuDNN, which we do not use: the gradient of x as a linear function of both.
+  float *sum, *normalized_sum;            // written: sum the gradient, and the gradient times `normalized`
+  // Further results from the same cuDNN operation, which we do not use: x's gradient as a linear function of both.
   float *gradient_factor, *value_factor, *constant;
 };
 
-// Device memory, aligned to 16 bytes except for the factor. Input, weights and output are values or their gradients: a
-// pass reads two of them and writes the third.
+// Device memory, aligned to 16 bytes except for the factor. Input, weights and output are values or gradients: a pass
+// reads two and writes the third.
 struct ConvolutionOperands {
   void *input, *weights, *output;
-  void *scale = nullptr, *shift = nullptr;   // if it normalizes or ends a block: of each channel, in the value type
-  void* norm_input = nullptr;                // if it ends a block or sums the gradient: the values x of the norm
+  void *scale = nullptr, *shift = nullptr;   // if the pass normalizes or ends a block: per channel, in the value type
+  void* norm_input = nullptr;                // if it ends a block or sums the gradient: the norm's values x
   void* addend = nullptr;                    // if it ends a block
-  void* norm_output = nullptr;               // this and the next: if it adds elsewhere
-  void* gradient_of_others = nullptr;        // to which the input's gradient is added
-  void *sums = nullptr, *squares = nullptr;  // if it has statistics: of each filter, float32
+  void* norm_output = nullptr;               // this and the next: if the pass adds elsewhere
+  void* gradient_of_others = nullptr;        // added to the input's gradient
+  void *sums = nullptr, *squares = nullptr;  // if it has statistics: per filter, float32
   NormGradient norm{};                       // if it sums the gradient
-  const float* factor = nullptr;             // if it has wide weights: one value
+  const float* factor = nullptr;             // if it has wide weights: a single value
 };
 
 class ConvolutionPlan {
@@ -67,7 +66,7 @@ class ConvolutionPlan {
 
   virtual std::size_t workspace_bytes() const = 0;
 
-  // Returns immediately; the work is done in the stream. Results are bit-identical from run to run.
+  // Returns immediately; the stream does the work. Results are bit-identical from run to run.
   virtual void run(const ConvolutionOperands& operands, void* workspace, cudaStream_t stream) = 0;
 };
 
@@ -78,14 +77,14 @@ class ConvolutionPlanner {
   // Throws Error if there is no plan for the problem.
   virtual std::unique_ptr<ConvolutionPlan> plan(const ConvolutionProblem& problem) = 0;
 
-  // Returns the layer's passes that are the fastest, together with separate passes for what they do not do. There is a
-  // plan for each of them. They are chosen by measurements, so without a tuning file they do nothing besides.
-  // REQUIRES: `layer` has 16-bit values, and no groups.
+  // Returns the layer's fastest passes, counting separate passes for what they leave out. Each has a plan. Chooses by
+  // measurements, so without a tuning file passes do nothing besides. REQUIRES: `layer` has 16-bit values, and no
+  // groups.
   virtual ConvolutionPasses choose_passes(const ConvolutionProblem& layer, const NormsBeside& norms) = 0;
 };
 
-// Makes a planner for the current device. Plans are chosen by the library's heuristics or, if `tuning` names a file, by
-// measurements: problems that are not in the file yet are measured once and added to it.
+// Makes a planner for the current device. Chooses plans by the library's heuristics or, if `tuning` names a file, by
+// measurements: measures problems missing in the file once, and adds them.
 std::unique_ptr<ConvolutionPlanner> make_convolution_planner(const std::filesystem::path& tuning = {});
 
 }  // namespace annulus::cuda

@@ -9,17 +9,17 @@
 
 namespace annulus::cuda {
 
-// The passes of a convolution. They can do passes over memory while they have the values in registers anyway: for the
-// batch norms beside the convolution, and for the gradient of the weights.
+// A convolution's passes. While a pass has values in registers, it can also do the work of other passes over memory:
+// for the batch norms beside the convolution, and for the weights' gradient.
 struct Forward {
   enum Input {
     stored,
-    normalized,  // max(0, scale x + shift) of the stored values x, rounded to the value type
+    normalized,  // max(0, scale x + shift), x the stored values, rounded to the value type
     block_end,   // max(0, scale x + shift + addend), as at the end of a residual block; also written for other readers
   };
 
   Input input = stored;
-  bool statistics = false;  // also writes for each filter the sum of the output's values and that of their squares
+  bool statistics = false;  // also sums, per filter, the output's values and squares
 
   bool operator==(const Forward&) const = default;
 };
@@ -27,35 +27,35 @@ struct Forward {
 enum class BackwardData {
   written,  // the input's gradient
   added,    // to the content
-  // The input's values are the output of a batch norm with a ReLU. Writes the gradient of what the ReLU reads, instead
-  // of the input's gradient, and for each channel its sums (NormGradient).
+  // For an input that a batch norm with a ReLU wrote. Writes the gradient before the ReLU, instead of the input's
+  // gradient, and that gradient's sums per channel (NormGradient).
   summed,
-  // As `summed`, after adding a gradient in other memory. Where the ReLU was active follows from the input's values: so
-  // the batch norm may be the end of a residual block, which adds before the ReLU.
+  // Like `summed`, after adding a gradient in other memory. The input's values show where the ReLU was active: so the
+  // batch norm may end a residual block, which adds before the ReLU.
   summed_elsewhere,
 };
 
 enum class BackwardWeights {
   rounded,        // to the value type
-  of_normalized,  // as `rounded`, of a Forward::normalized input
+  of_normalized,  // like `rounded`, for a Forward::normalized input
   wide,  // in float32, multiplied by a factor, and not rounded before; only if the pass is_product() or has groups
 };
 
 using ConvolutionPass = std::variant<Forward, BackwardData, BackwardWeights>;
 
-// One pass of a convolution over tensors in NHWC order, weights in {filters, rows, columns, channels}, all dense and
-// of the precision's value type, channels a multiple of the number that 16 bytes hold. Sums are computed in float32.
+// Describes a convolution pass over tensors in NHWC order, weights in {filters, rows, columns, channels}, all dense and
+// in the precision's value type, channels a multiple of the number that 16 bytes hold. Sums are computed in float32.
 struct ConvolutionProblem {
   ConvolutionPass pass;
   Precision precision;
-  std::size_t batch, channels, height, width;  // of the input
+  std::size_t batch, channels, height, width;  // the input's
   std::size_t filters;
   Extent kernel;
   Extent stride;
   Border padding;
   Extent dilation = 1;
 
-  // Returns another pass of the same layer.
+  // Returns the same layer's problem for another pass.
   ConvolutionProblem with(const ConvolutionPass& other) const {
     ConvolutionProblem changed = *this;
     changed.pass = other;
@@ -77,10 +77,10 @@ struct ConvolutionProblem {
   bool has_wide_weights() const { return is(BackwardWeights::wide); }
   bool is_fused() const { return normalizes() || ends_block() || has_statistics() || sums_gradient(); }
 
-  // Whether the passes are products of matrices, whose rows are the pixels of all images.
+  // Returns whether the passes are matrix products, with a row per pixel of all images.
   bool is_product() const { return kernel == 1 && stride == 1 && padding == 0; }
 
-  // The size of a window.
+  // Return a window's size.
   std::size_t window_height() const { return dilation.height * (kernel.height - 1) + 1; }
   std::size_t window_width() const { return dilation.width * (kernel.width - 1) + 1; }
 

@@ -104,8 +104,8 @@ void require_sound(const MatmulProblem& p) {
   if (p.function == MatmulProblem::Function::gelu_backward && p.bias) wrong("GELU's gradient has no bias");
 }
 
-// cuBLAS is column-major and we are row-major, so it sees each of our matrices transposed. So we ask it for the
-// transposed product: of b and a, in this order.
+// cuBLAS is column-major and we are row-major, so cuBLAS sees our matrices transposed. So we request the transposed
+// product: b times a, in this order.
 Matrix matrix(DataType type, std::size_t memory_rows, std::size_t memory_columns, std::size_t length,
               std::size_t count) {
   cublasLtMatrixLayout_t handle = nullptr;
@@ -161,7 +161,7 @@ Operation make_operation(const MatmulProblem& problem, cublasLtPointerMode_t fac
   return operation;
 }
 
-// An operation with an algorithm that computes it.
+// An operation, with an algorithm that computes the operation.
 struct Way {
   Operation operation;
   cublasLtMatmulHeuristicResult_t found{};
@@ -229,7 +229,7 @@ class LtMatmul final : public Matmul {
                   : matrix(type_, problem_.inner, problem_.columns, problem_.b_length(), problem_.count);
   Matrix output_ =
       matrix(output_type(problem_), problem_.rows, problem_.columns, problem_.output_length(), problem_.count);
-  std::optional<Way> plain_;   // factors of 1, and of 0 or 1
+  std::optional<Way> plain_;   // product factor 1, sum factor 0 or 1
   std::optional<Way> scaled_;  // factors in device memory
 };
 
@@ -238,10 +238,10 @@ Buffer make_zero_and_one() {
   return to_device(std::as_bytes(std::span(kValues)));
 }
 
-// Whether GELU in the library's epilogue is faster than a kernel of ours on the current device. We have not measured
-// it. Others found it faster on 8.0 (FlashAttention's fused_dense) and 9.0, but slower on 8.9, on which it is a
-// separate kernel (github.com/karpathy/llm.c/pull/591), and on 12.0 (github.com/sgl-project/sglang/pull/34350): so it
-// is used on the GPUs of data centres.
+// Returns whether GELU in the library's epilogue is faster than our kernel on the current device. We have not measured.
+// Others found it faster on 8.0 (FlashAttention's fused_dense) and 9.0, but slower on 8.9, as a separate kernel there
+// (github.com/karpathy/llm.c/pull/591), and on 12.0 (github.com/sgl-project/sglang/pull/34350): so data centre GPUs use
+// it.
 bool fuses_gelu() {
   int device = 0, major = 0, minor = 0;
   check(cudaGetDevice(&device));

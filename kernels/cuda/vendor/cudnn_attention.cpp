@@ -12,9 +12,9 @@
 #include "kernels/cuda/runtime/layout.h"
 #include "kernels/cuda/runtime/runtime.h"
 
-// cuDNN has no operation for attention that we could use: its engines recognize a graph of matrix products, pointwise
-// operations and reductions, and compute it as FlashAttention does. They recognize only the graphs that NVIDIA's
-// cudnn-frontend builds (its node/scaled_dot_product_flash_attention.h), down to a factor of one.
+// cuDNN has no attention operation that we could use: engines recognize a graph with matrix products, pointwise
+// operations and reductions, and compute the graph as FlashAttention does. Engines recognize only the graphs that
+// NVIDIA's cudnn-frontend builds (node/scaled_dot_product_flash_attention.h), down to a factor 1.
 namespace annulus::cuda {
 namespace {
 
@@ -26,13 +26,13 @@ constexpr std::size_t kOldestVersion = 91600;
 
 constexpr std::size_t kWidestHead = 128;  // that is documented for all GPUs
 
-// The deterministic backward pass keeps a matrix of the length of a text squared for each head.
+// The deterministic backward pass keeps a {length, length} matrix per text and head.
 constexpr std::size_t kWorkspaceLimit = std::size_t{1} << 30;
 
 // The compute capability from which on backward is deterministic only with settings that heuristics do not propose.
 constexpr int kFirstUnorderedMajor = 10;
 
-// The tensors with an address at run time, by their ids in the graph.
+// Ids in the graph for the tensors with an address at run time.
 enum Id : std::int64_t {
   kQueries = 1,
   kKeys,
@@ -87,12 +87,12 @@ class Builder {
     return layout;
   }
 
-  // Of each head: {queries or keys, features}, {queries, keys} and {queries, 1}.
+  // Return layouts, per head: {queries or keys, features}, {queries, keys} and {queries, 1}.
   Layout features(std::int64_t row) const { return {{batch_, heads_, length_, each_}, {length_ * row, each_, row, 1}}; }
   Layout scores() const { return dense({batch_, heads_, length_, length_}); }
   Layout queries() const { return dense({batch_, heads_, length_, 1}); }
 
-  // softmax(scores) V, and the logarithms of the sums of exponentials.
+  // Adds softmax(scores) V, and the logarithms of the exponentials' sums.
   void forward() {
     Tensor masked = masked_scores();
     Tensor most = reduction(CUDNN_REDUCE_TENSOR_MAX, masked, intermediate(queries()));
@@ -105,7 +105,7 @@ class Builder {
     product(weights, stored(kValues, values_, input_), stored(kOutput, values_, output_));
   }
 
-  // With weights P = exp(scores - logarithms of sums), output O = P V and G = P (dO V^T - the sums of dO O):
+  // With weights P = exp(scores - logarithms of sums), output O = P V and G = P (dO V^T - sums over dO O):
   // dV = P^T dO, dK = G^T Q, dQ = G K. G is in the workspace; the alternative, which is faster, adds to dQ in float32
   // in the order in which blocks of threads finish.
   void backward() {
@@ -131,7 +131,7 @@ class Builder {
     product(scaled, reshape(*keys_, input_), stored(kQueryGradient, values_, input_));
   }
 
-  // Q K^T / sqrt(width of a head), and -infinity for the keys that a query does not see.
+  // Returns Q K^T / sqrt(head width), and -infinity for the keys that a query does not see.
   Tensor masked_scores() {
     queries_ = &stored(kQueries, values_, input_);
     keys_ = &stored(kKeys, values_, turned(input_));
@@ -159,7 +159,7 @@ class Builder {
     return parts_.emplace_back(cudnn::tensor(id, type, layout.extents, layout.strides, kVectorBytes, place));
   }
 
-  // Each of these adds an operation, and returns its result.
+  // Add an operation, and return the result.
 
   Tensor product(Tensor a, Tensor b, Tensor to) {
     Descriptor& matmul = parts_.emplace_back(CUDNN_BACKEND_MATMUL_DESCRIPTOR);
@@ -203,7 +203,7 @@ class Builder {
     return apply(function, from, to);
   }
 
-  // The index of each element along an axis.
+  // Returns each element's index along an axis.
   Tensor index(Tensor like, std::int64_t axis) {
     Descriptor& function = parts_.emplace_back(CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
     function.set(CUDNN_ATTR_POINTWISE_MODE, CUDNN_POINTWISE_GEN_INDEX)
@@ -237,8 +237,8 @@ int current_major() {
   return major;
 }
 
-// cuDNN, and the GPU that plans are made for: the current one or, if this machine need not have it, the one that `json`
-// describes. Then `handle` is null.
+// Holds cuDNN's handle and the GPU that plans are made for: the current GPU or, with `handle` null, the GPU that `json`
+// describes, which this machine need not have.
 struct Library {
   explicit Library(const std::string& json)
       : handle(json.empty() ? cudnn::make_handle() : nullptr),
@@ -247,10 +247,10 @@ struct Library {
 
   cudnn::Handle handle;
   Descriptor device;
-  int major;  // of its compute capability
+  int major;  // the GPU's compute capability
 };
 
-// A graph with an engine that computes it.
+// A graph, with an engine that computes the graph.
 struct Built {
   AttentionGraph graph;
   EngineConfiguration configuration;
@@ -274,7 +274,7 @@ class Plan final : public CudnnAttentionPlan {
     std::vector<void*> addresses;
     for (const std::int64_t id : built_->graph.ids) addresses.push_back(address(static_cast<Id>(id), operands));
     addresses.push_back(workspace);
-    if (!pack_ || addresses != addresses_) {  // they are the same in every step
+    if (!pack_ || addresses != addresses_) {  // addresses are the same in every step
       pack_.emplace(
           cudnn::variant_pack(built_->graph.ids, std::span(addresses).first(addresses.size() - 1), workspace));
       addresses_ = addresses;
@@ -285,7 +285,7 @@ class Plan final : public CudnnAttentionPlan {
 
  private:
   void* address(Id id, const AttentionOperands& operands) {
-    // A token's queries, keys or values.
+    // Returns a token's queries, keys or values.
     const auto part = [&](const void* first, std::size_t number) -> void* {
       return const_cast<std::byte*>(static_cast<const std::byte*>(first) + number * part_bytes_);
     };
@@ -321,7 +321,7 @@ class Plan final : public CudnnAttentionPlan {
 
   std::shared_ptr<const Library> library_;
   BuiltPointer built_;
-  std::size_t part_bytes_;  // of a token's queries, keys or values
+  std::size_t part_bytes_;  // a token's queries, keys or values
   float scale_, masked_ = -std::numeric_limits<float>::infinity(), one_ = 1;
   std::optional<Descriptor> pack_;
   std::vector<void*> addresses_;
@@ -342,7 +342,7 @@ class Planner final : public AttentionPlanner {
   BuiltPointer build(const AttentionProblem& problem) {
     if (value_type(problem.precision) == DataType::f32 || problem.each > kWidestHead) return nullptr;
     if (problem.each % channel_block(value_type(problem.precision)) != 0) return nullptr;  // keys are not aligned
-    if (problem.length == 1 || cudnnGetVersion() < kOldestVersion) return nullptr;  // its notes exclude a single key
+    if (problem.length == 1 || cudnnGetVersion() < kOldestVersion) return nullptr;  // cuDNN excludes a single key
     if (!library_) library_ = std::make_shared<const Library>(json_);
     if (problem.pass == Pass::backward && library_->major >= kFirstUnorderedMajor) return nullptr;
     try {
@@ -368,7 +368,7 @@ class Planner final : public AttentionPlanner {
   }
 
   std::string json_;                                // see Library
-  std::shared_ptr<const Library> library_;          // made when it is needed: most networks have no attention
+  std::shared_ptr<const Library> library_;          // made on first use: most networks have no attention
   std::map<AttentionProblem, BuiltPointer> built_;  // a network has many equal layers
 };
 

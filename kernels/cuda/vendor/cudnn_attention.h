@@ -12,7 +12,7 @@ namespace annulus::cuda {
 
 struct AttentionGraph {
   cudnn::Graph graph;
-  std::vector<std::int64_t> ids;  // of the tensors with an address at run time
+  std::vector<std::int64_t> ids;  // tensors with an address at run time
 };
 AttentionGraph attention_graph(const AttentionProblem& problem);
 
@@ -21,8 +21,8 @@ class CudnnAttentionPlan : public AttentionPlan {
   virtual const cudnn::EngineConfiguration& configuration() const = 0;
 };
 
-// Makes a planner of CudnnAttentionPlans for a GPU that this machine need not have; its properties are in cuDNN's JSON
-// format. Plans are built but cannot run.
+// Makes a planner that builds CudnnAttentionPlans for a GPU that this machine need not have, described in cuDNN's JSON
+// format. The plans cannot run.
 std::unique_ptr<AttentionPlanner> make_attention_planner_for(const std::string& device_properties_json);
 
 }  // namespace annulus::cuda

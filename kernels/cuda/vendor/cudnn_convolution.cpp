@@ -16,7 +16,7 @@
 namespace annulus::cuda {
 namespace {
 
-// Plans are chosen by the tuner if there is one, else by the library's heuristics.
+// Chooses plans by the tuner, if any, else by the library's heuristics.
 class Planner final : public ConvolutionPlanner {
  public:
   Planner(cudnn::Handle handle, cudnn::Descriptor device, std::optional<ConvolutionTuning> tuning)

@@ -8,9 +8,8 @@
 
 namespace annulus::cuda {
 
-// Makes a planner of CudnnConvolutionPlans for a GPU that this machine need not have; its properties are in cuDNN's
-// JSON format. Plans are built but cannot run. So nothing can be measured, and with a tuning file, all problems must be
-// in it.
+// Makes a planner that builds CudnnConvolutionPlans for a GPU that this machine need not have, described in cuDNN's
+// JSON format. The plans cannot run or be measured, so a tuning file must contain all problems.
 std::unique_ptr<ConvolutionPlanner> make_convolution_planner_for(const std::string& device_properties_json,
                                                                  const std::filesystem::path& tuning = {});
 

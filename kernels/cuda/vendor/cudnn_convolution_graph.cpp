@@ -14,7 +14,7 @@ namespace {
 
 using cudnn::Descriptor;
 
-// In cuDNN's order: batch or filters, channels, height, width.
+// Returns extents in cuDNN's order: batch or filters, channels, height, width.
 Shape extents(const ConvolutionProblem& p, Operand operand) {
   switch (operand) {
     case kInput:
@@ -66,7 +66,7 @@ Descriptor convolution(const ConvolutionProblem& problem) {
   return convolution;
 }
 
-// cuDNN's names for the parts of a pass's operation.
+// Holds cuDNN's names for the parts of a pass's operation.
 struct OperationNames {
   cudnnBackendDescriptorType_t type;
   cudnnBackendAttributeName_t convolution, product_factor, sum_factor, input, weights, output;
@@ -130,7 +130,7 @@ class Builder {
     return tensor(operand, operand >= kSums ? CUDNN_DATA_FLOAT : values_, extents(problem_, operand),
                   cudnn::Place::device);
   }
-  // A value of the input's shape.
+  // Adds an intermediate value with the input's shape.
   Tensor intermediate() {
     return tensor(next_++, CUDNN_DATA_FLOAT, extents(problem_, kInput), cudnn::Place::intermediate);
   }
@@ -176,7 +176,7 @@ class Builder {
         .finalize();
   }
 
-  // cuDNN's plans are for this order of the batch norm's operations only. Other functions of the same values have none.
+  // cuDNN has plans for the batch norm's operations in this order only, and none for equivalent functions.
   void add_gradient_sums(Tensor computed) {
     Tensor values = stored(kNormInput), mean = stored(kMean), inverse = stored(kInverse), scale = stored(kNormScale);
     Tensor distance = pointwise(CUDNN_POINTWISE_SUB, {&values, &mean});
@@ -206,7 +206,7 @@ class Builder {
         .finalize();
   }
 
-  // Returns the value or, if the pass adds elsewhere, its sum with a stored operand.
+  // Returns the value, plus a stored operand if the pass adds elsewhere.
   Tensor or_sum(Tensor value, Operand more) {
     return problem_.adds_elsewhere() ? pointwise(CUDNN_POINTWISE_ADD, {&value, &stored(more)}) : value;
   }

@@ -11,8 +11,8 @@
 
 namespace annulus::cuda {
 
-// A pass's tensors with an address at run time, by their ids in the graph: all members of ConvolutionOperands, in
-// order. From kSums on, they are in float32.
+// Ids in the graph for a pass's tensors with an address at run time: all members of ConvolutionOperands, in order. From
+// kSums on, tensors are in float32.
 enum Operand : std::int64_t {
   kInput = 1,
   kWeights,
@@ -38,17 +38,17 @@ enum Operand : std::int64_t {
   kFirstIntermediate
 };
 
-// Return all operands of a pass, and the ones that it writes.
+// Return all operands in a pass, and the operands that the pass writes.
 std::vector<Operand> operands(const ConvolutionProblem& problem);
 std::vector<Operand> written_operands(const ConvolutionProblem& problem);
 
-using Addresses = std::array<void*, kFirstIntermediate - 1>;  // of the operands from kInput on
+using Addresses = std::array<void*, kFirstIntermediate - 1>;  // the operands' from kInput on
 inline Addresses addresses(const ConvolutionOperands& operands) {
   return std::bit_cast<Addresses>(operands);
 }
 std::size_t bytes(const ConvolutionProblem& problem, Operand operand);  // in device memory
 
-// Returns cuDNN's graph of a pass. REQUIRES: the problem is sound and has no wide weights.
+// Returns cuDNN's graph for a pass. REQUIRES: the problem is sound and has no wide weights.
 cudnn::Graph convolution_graph(const ConvolutionProblem& problem);
 
 }  // namespace annulus::cuda

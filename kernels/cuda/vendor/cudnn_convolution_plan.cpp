@@ -16,8 +16,8 @@ namespace {
 
 using cudnn::Descriptor, cudnn::EngineConfiguration;
 
-// All operations of a device share one workspace of the largest size that any of them needs. Engines that need more
-// than this are rarely the fastest, and not worth a smaller batch.
+// A device's operations share a single workspace, as large as any operation needs. Engines that need more than this
+// limit are rarely the fastest, and not worth a smaller batch.
 constexpr std::size_t kWorkspaceLimit = std::size_t{1} << 30;
 
 }  // namespace
@@ -47,7 +47,7 @@ void CudnnConvolutionPlan::bind(const ConvolutionOperands& operands, void* works
   const auto all = addresses(operands);
   for (std::size_t i = 0; i < ids_.size(); ++i) set(i, all[static_cast<std::size_t>(ids_[i] - kInput)]);
   set(ids_.size(), workspace);
-  if (same) return;  // they are the same in every step
+  if (same) return;  // addresses are the same in every step
   pack_.reset();     // if the next line throws
   pack_.emplace(cudnn::variant_pack(ids_, std::span(addresses_).first(ids_.size()), workspace));
 }

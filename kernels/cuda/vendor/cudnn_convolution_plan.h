@@ -13,7 +13,7 @@
 
 namespace annulus::cuda {
 
-// A graph with an engine that computes it.
+// A graph, with an engine that computes the graph.
 struct BuiltConvolution {
   ConvolutionProblem problem;
   std::shared_ptr<const cudnn::Graph> graph;
@@ -24,7 +24,7 @@ using BuiltPointer = std::shared_ptr<const BuiltConvolution>;
 
 class CudnnConvolutionPlan final : public ConvolutionPlan {
  public:
-  // `handle` is null inside if the plan is for a GPU that this machine does not have. Then it cannot run.
+  // `handle` is null inside for a GPU that this machine does not have: then the plan cannot run.
   CudnnConvolutionPlan(std::shared_ptr<const cudnn::Handle> handle, BuiltPointer built);
 
   std::size_t workspace_bytes() const override { return cudnn::workspace_bytes(built_->plan); }
@@ -39,10 +39,10 @@ class CudnnConvolutionPlan final : public ConvolutionPlan {
   BuiltPointer built_;
   std::vector<std::int64_t> ids_;
   std::optional<cudnn::Descriptor> pack_;
-  std::vector<void*> addresses_;  // of the operands and the workspace
+  std::vector<void*> addresses_;  // the operands' and the workspace's
 };
 
-// The engines of a GPU that compute convolutions.
+// Finds and builds a GPU's engines that compute convolutions.
 class ConvolutionEngines {
  public:
   // `handle`: null if the GPU is not on this machine. Then plans can be built, but not run.
@@ -54,14 +54,15 @@ class ConvolutionEngines {
   // Returns up to `most` usable plans, probably the fastest first. Throws Error if there is none.
   std::vector<BuiltPointer> usable(const ConvolutionProblem& problem, std::size_t most) const;
 
-  // Throws Error if the engine does not support the problem or must not be used for it.
+  // Throws Error if the engine does not support the problem or has an objection().
   BuiltPointer build(const ConvolutionProblem& problem, const cudnn::Choice& choice) const;
 
   std::unique_ptr<CudnnConvolutionPlan> plan(BuiltPointer built) const {
     return std::make_unique<CudnnConvolutionPlan>(handle_, std::move(built));
   }
 
-  // The plan of a problem with wide weights (weight_product.h). Throws Error if the GPU is not on this machine.
+  // Returns the plan for a problem with wide weights (weight_product.h). Throws Error if the GPU is not on this
+  // machine.
   std::unique_ptr<ConvolutionPlan> plan_product(const ConvolutionProblem& problem);
 
  private:
@@ -70,7 +71,7 @@ class ConvolutionEngines {
 
   std::shared_ptr<const cudnn::Handle> handle_;
   cudnn::Descriptor device_;
-  std::unique_ptr<MatmulPlanner> matmuls_;  // null until it is needed
+  std::unique_ptr<MatmulPlanner> matmuls_;  // null until needed
 };
 
 }  // namespace annulus::cuda

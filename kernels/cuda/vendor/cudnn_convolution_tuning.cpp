@@ -24,8 +24,8 @@ namespace {
 // Measures work on the current device.
 class Stopwatch {
  public:
-  // Returns the median time of a few runs of work(stream), in microseconds. If the first run takes far longer than
-  // `least`, returns its time.
+  // Runs work(stream) a few times and returns the median time, in microseconds. Returns the first run's time if that is
+  // far longer than `least`.
   template <class Work>
   double measure(const Work& work, double least = std::numeric_limits<double>::infinity()) {
     constexpr int kRuns = 5;
@@ -78,7 +78,7 @@ class Scratch {
                               least);
   }
 
-  // Whether the results of two runs are bit-identical. REQUIRES: the plan was measured.
+  // Returns whether two runs' results are bit-identical. REQUIRES: the plan was measured.
   bool repeats(ConvolutionPlan& plan) {
     const auto results = [&] {
       plan.run(operands_, workspace_.view().address, stopwatch_.stream());
@@ -95,8 +95,8 @@ class Scratch {
   }
 
  private:
-  // Positive and negative ones, of either 16-bit type. (A GPU needs less power for multiplying equal numbers, so it
-  // would be faster.)
+  // Returns positive and negative numbers, small in either 16-bit type. (Multiplying equal numbers takes a GPU less
+  // power, so runs would be faster.)
   static std::vector<std::uint16_t> small_numbers() {
     std::vector<std::uint16_t> numbers(std::size_t{1} << 19);
     for (std::size_t i = 0; i < numbers.size(); ++i)
@@ -143,9 +143,9 @@ ConvolutionPasses ConvolutionTuner::choose_passes(const ConvolutionProblem& laye
   return passes;
 }
 
-// Returns the time of forward and backward_weights. What is possible and not done costs a pass of a batch norm: the one
-// before the convolution reads and writes the input, at the end of a block reads another value for each of the input's,
-// and the one after it reads the output. Each takes at least half the time of a copy.
+// Returns the time of forward and backward_weights, plus a batch norm pass for work that is possible and not done: the
+// norm before the convolution reads and writes the input, at a block's end reads the addend too, and the norm after the
+// convolution reads the output. Reading or writing takes at least half a copy's time.
 double ConvolutionTuner::step_microseconds(const ConvolutionProblem& layer, const ConvolutionPasses& possible,
                                            const ConvolutionPasses& passes) {
   double sum = microseconds(layer.with(passes.forward));
@@ -156,8 +156,8 @@ double ConvolutionTuner::step_microseconds(const ConvolutionProblem& layer, cons
   return sum;
 }
 
-// Apart, a pass of the batch norm reads two values for each of the input's, which takes at least the time of a copy. At
-// the end of a block the pass after it also writes the addend's gradient, which then differs from the output's.
+// Apart, a batch norm pass reads two values per input value, which takes at least a copy's time. At a block's end, the
+// next pass also writes the addend's gradient, which then differs from the output's.
 bool ConvolutionTuner::summed_is_faster(const ConvolutionProblem& layer, bool elsewhere) {
   const double copies = elsewhere ? 1.5 : 1;
   return microseconds(layer.with(elsewhere ? BackwardData::summed_elsewhere : BackwardData::summed)) <
@@ -174,7 +174,7 @@ double ConvolutionTuner::known_or(const std::string& name, const Measure& measur
   return file_.find(name)->microseconds;
 }
 
-// Apart, a pass reads the gradient in 16 bits and writes it in 32: as many bytes as a copy of one and a half.
+// Apart, a pass reads the gradient in 16 bits and writes it in 32: as many bytes as copying 3/2 gradients.
 bool ConvolutionTuner::wide_weights_are_faster(const ConvolutionProblem& layer) {
   const ConvolutionProblem wide = layer.with(BackwardWeights::wide);
   const double apart = microseconds(layer.with(BackwardWeights::rounded)) +
@@ -222,7 +222,7 @@ BuiltPointer ConvolutionTuner::measure(const ConvolutionProblem& problem) {
       const auto plan = engines_.plan(built);
       const double microseconds = scratch.measure(*plan, least);
       if (microseconds >= least) continue;
-      // The engines of fused passes have no note of it.
+      // Fused passes' engines have no note about order.
       if (problem.is_fused() && !scratch.repeats(*plan)) fail("its sums differ from run to run");
       least = microseconds;
       best = built;

@@ -10,9 +10,8 @@
 
 namespace annulus::cuda {
 
-// Chooses the plans of convolutions, and the work that their passes do besides, by times in a tuning file. What is not
-// in the file is measured and added. All functions throw Error if something must be measured for a GPU that is not on
-// this machine.
+// Chooses convolutions' plans, and the work that passes do besides, by times in a tuning file. Measures and adds what
+// the file lacks. All functions throw Error if something must be measured for a GPU that is not on this machine.
 class ConvolutionTuner {
  public:
   ConvolutionTuner(ConvolutionTuning file, ConvolutionEngines& engines) : file_(std::move(file)), engines_(engines) {}
@@ -31,7 +30,7 @@ class ConvolutionTuner {
   double microseconds(const ConvolutionProblem& problem);  // infinity if there is no usable plan
   double copy_microseconds(std::size_t bytes);
 
-  // Returns the time of this name, or adds the one that measure() returns.
+  // Returns the time stored under `name`; if there is none, adds the time that measure() returns.
   template <class Measure>
   double known_or(const std::string& name, const Measure& measure);
 

@@ -16,9 +16,9 @@
 
 #include "kernels/precision.h"
 
-// A wrapper around the part of cuDNN's graph API that we use, with RAII and exceptions. A computation is a graph of
-// operations; heuristics propose engines that can compute it; an engine with its settings becomes an execution plan.
-// (The functions are those of cuDNN's "backend API", in cuDNN's cudnn_graph.h.)
+// Wraps the part of cuDNN's graph API that we use, with RAII and exceptions. A computation is a graph of operations;
+// heuristics propose engines that can compute the graph; an engine with settings becomes an execution plan. (cuDNN
+// calls these functions "backend API", in cuDNN's cudnn_graph.h.)
 namespace annulus::cuda::cudnn {
 
 // Throws Error with cuDNN's own text if a call failed.
@@ -31,7 +31,7 @@ using Handle = std::unique_ptr<std::remove_pointer_t<cudnnHandle_t>, HandleRelea
 
 Handle make_handle();  // on the current device; throws Error if there is none
 
-// cuDNN's enumerators for the types of attributes.
+// Gives cuDNN's enumerator for an attribute type.
 template <class T>
 inline constexpr cudnnBackendAttributeType_t kAttributeType = T::no_such_attribute;
 template <>
@@ -63,8 +63,8 @@ inline constexpr auto kAttributeType<cudnnBackendKnobType_t> = CUDNN_TYPE_KNOB_T
 template <>
 inline constexpr auto kAttributeType<cudnnBackendNumericalNote_t> = CUDNN_TYPE_NUMERICAL_NOTE;
 
-// All inputs to cuDNN are descriptors. A descriptor is created with a type, given its attributes, and finalized; then
-// it cannot be changed. A descriptor that is an attribute of another one must outlive it.
+// Wraps a cuDNN descriptor; all inputs to cuDNN are descriptors. Create a descriptor with a type, set attributes, and
+// finalize it; then it cannot be changed. A descriptor used as an attribute must outlive the descriptor that uses it.
 class Descriptor {
  public:
   explicit Descriptor(cudnnBackendDescriptorType_t type);
@@ -116,14 +116,14 @@ class Descriptor {
   std::unique_ptr<void, Release> descriptor_;
 };
 
-// The GPU that plans are made for: the handle's, or one that this machine need not have, from cuDNN's JSON description.
+// Describe the GPU that plans are made for: the handle's, or a GPU that this machine need not have, from cuDNN's JSON.
 Descriptor device_properties(cudnnHandle_t handle);
 Descriptor device_properties(const std::string& json);
 
-cudnnDataType_t data_type(Precision precision);  // of its values
+cudnnDataType_t data_type(Precision precision);  // the precision's value type
 
-// Where the values of a tensor are: in device memory; nowhere outside of the graph's kernels and their workspace
-// ("virtual"); or in the host's memory, from where they are passed to the kernels.
+// Says where a tensor's values are: in device memory; only within the graph's kernels and workspace ("virtual"); or in
+// host memory, passed to the kernels as arguments.
 enum class Place { device, intermediate, argument };
 
 // Extents and strides are in cuDNN's order: batch, channels, height, width. variant_pack() refers to the tensor by
@@ -131,7 +131,7 @@ enum class Place { device, intermediate, argument };
 Descriptor tensor(std::int64_t id, cudnnDataType_t type, std::span<const std::int64_t, 4> extents,
                   std::span<const std::int64_t, 4> strides, std::size_t alignment, Place place = Place::device);
 
-// Returns the operation to = function(from...), of a pointwise descriptor.
+// Returns the operation to = function(from...), for a pointwise descriptor.
 Descriptor pointwise_operation(const Descriptor& function, std::initializer_list<const Descriptor*> from,
                                const Descriptor& to);
 
@@ -143,7 +143,7 @@ struct Graph {
 };
 Graph graph(std::deque<Descriptor> parts, std::vector<Descriptor> operations);
 
-// An engine, by its number in this version of cuDNN, and its settings.
+// Names an engine, by the number in this cuDNN version, and settings.
 struct Choice {
   std::int64_t engine;
   std::map<int, std::int64_t> knobs;  // by cudnnBackendKnobType_t
@@ -152,7 +152,7 @@ struct Choice {
 };
 std::string to_string(const Choice& choice);
 
-// A choice with cuDNN's descriptors and notes.
+// Holds a choice with cuDNN's descriptors and notes.
 struct EngineConfiguration {
   Descriptor engine, descriptor;
   Choice choice;
@@ -161,7 +161,7 @@ struct EngineConfiguration {
   bool has(cudnnBackendNumericalNote_t note) const;
 };
 
-// Returns why an engine must not be used; empty if it may.
+// Returns why an engine must not be used; empty if allowed.
 std::string objection(const EngineConfiguration& configuration, Precision precision);
 
 // Returns the configurations that cuDNN proposes for the graph, probably the fastest first; none if the mode finds
@@ -170,12 +170,12 @@ std::vector<EngineConfiguration> configurations(const Graph& graph, const Descri
                                                 cudnnBackendHeurMode_t mode);
 EngineConfiguration configuration(const Graph& graph, const Descriptor& device, const Choice& choice);
 
-// Throws Error if the engine turns out not to support the graph. May compile, which takes seconds. `handle` is the one
-// that the plan will run with; null if it will not run.
+// Throws Error if the engine turns out not to support the graph. May compile, which takes seconds. `handle`: runs the
+// plan later; null if the plan will not run.
 Descriptor execution_plan(const EngineConfiguration& configuration, const Descriptor& device, cudnnHandle_t handle);
 std::size_t workspace_bytes(const Descriptor& execution_plan);
 
-// The addresses of a graph's tensors, in the order of their ids.
+// Binds `addresses` to a graph's tensors, in the order of `ids`.
 Descriptor variant_pack(std::span<const std::int64_t> ids, std::span<void* const> addresses, void* workspace);
 
 }  // namespace annulus::cuda::cudnn

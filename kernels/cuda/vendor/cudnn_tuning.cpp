@@ -18,7 +18,7 @@ using Json = nlohmann::json;
 
 constexpr const char* kFormat = "annulus convolution tuning 1";
 
-// What an entry does not have is left out.
+// Leaves out what an entry does not have.
 Json to_json(const ConvolutionTuning::Measured& measured) {
   Json json = Json::object();
   if (std::isfinite(measured.microseconds)) json["microseconds"] = measured.microseconds;
@@ -38,7 +38,7 @@ ConvolutionTuning::Measured from_json(const Json& json) {
   return measured;
 }
 
-// The whole file: {"format": ..., "platforms": {platform: {problem: measured}}}.
+// Reads the whole file: {"format": ..., "platforms": {platform: {problem: measured}}}.
 Json read(const std::filesystem::path& file) {
   std::error_code ignored;  // if the folder is not accessible, writing the file reports it
   if (!std::filesystem::exists(file, ignored)) return {{"format", kFormat}, {"platforms", Json::object()}};

@@ -10,17 +10,17 @@
 
 namespace annulus::cuda {
 
-// Measured times and choices, kept in a JSON file. A choice holds for one kind of GPU and one version of cuDNN; a file
-// may contain choices for many. Several processes may use one file at the same time: each replaces the whole file by
-// its current content plus the process's own measurements. (If two processes write at the same instant, one may lose
-// the other's choices, which are then measured again.)
+// Keeps measured times and choices in a JSON file. A choice holds for a single GPU kind and cuDNN version; a file may
+// contain choices for many. Several processes may use a file at the same time: each replaces the whole file by the
+// current content plus the process's own measurements. (When two processes write at the same instant, choices may get
+// lost, and are then measured again.)
 class ConvolutionTuning {
  public:
-  // `platform` names the GPU and the version of cuDNN. A file that does not exist counts as empty. Throws Error if the
+  // `platform` names the GPU and the cuDNN version. A file that does not exist counts as empty. Throws Error if the
   // file has another format.
   ConvolutionTuning(std::filesystem::path file, std::string platform);
 
-  // An entry without a choice is one for which cuDNN has no usable plan, or the time of another kind of work.
+  // Without a choice, cuDNN has no usable plan, or the entry times another kind of work.
   struct Measured {
     std::optional<cudnn::Choice> choice{};
     double microseconds = std::numeric_limits<double>::infinity();
@@ -33,7 +33,7 @@ class ConvolutionTuning {
  private:
   std::filesystem::path file_;
   std::string platform_;
-  std::map<std::string, Measured> measured_;  // of this platform
+  std::map<std::string, Measured> measured_;  // on this platform
 };
 
 }  // namespace annulus::cuda

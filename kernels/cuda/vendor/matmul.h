@@ -9,16 +9,16 @@
 
 namespace annulus::cuda {
 
-// output {rows, columns} = a {rows, inner} b {inner, columns}, row-major; each of a and b may be transposed in memory.
-// The factors have the precision's value type; sums are computed in float32. The length of rows in memory is a multiple
-// of the number of values that 16 bytes hold. The batch is never along them, so it may have any size.
+// Describes output {rows, columns} = a {rows, inner} b {inner, columns}, row-major; a and b may be transposed in
+// memory. a and b have the precision's value type; sums are computed in float32. Row lengths in memory are multiples of
+// the number of values that 16 bytes hold. The batch never lies along a row, so it may have any size.
 struct MatmulProblem {
-  // The last function of a sum x, in the library's epilogue. GELU is Activation::Function::gelu_tanh.
+  // The function applied to a sum x, in the library's epilogue. GELU is Activation::Function::gelu_tanh.
   enum class Function {
     none,
     relu,            // max(0, x)
     gelu,            // GELU(x)
-    gelu_and_input,  // the same, and x to MatmulOperands::gelu_input
+    gelu_and_input,  // GELU(x), and x to MatmulOperands::gelu_input
     gelu_backward,   // x GELU'(gelu_input)
   };
 
@@ -30,11 +30,11 @@ struct MatmulProblem {
   Function function = Function::none;
   bool wide_output = false;  // output is float32 in any precision
   bool accumulate = false;   // adds to the output instead of overwriting it
-  std::size_t count = 1;     // products, of matrices that follow each other in memory
-  std::size_t a_row = 0;     // the length of a's rows in memory; 0: without padding. The same for the output's.
+  std::size_t count = 1;     // products; their matrices follow each other in memory
+  std::size_t a_row = 0;     // row lengths in memory, a's and the output's; 0: without padding
   std::size_t output_row = 0;
 
-  // The length of rows in memory.
+  // Return row lengths in memory.
   std::size_t a_length() const { return a_row > 0 ? a_row : a_transposed ? rows : inner; }
   std::size_t b_length() const { return b_transposed ? inner : columns; }
   std::size_t output_length() const { return output_row > 0 ? output_row : columns; }
@@ -48,9 +48,9 @@ struct MatmulOperands {
   const void* a;
   const void* b;
   void* output;
-  const void* bias = nullptr;     // if the problem has one: in the output's type
-  void* gelu_input = nullptr;     // if the function has one: {rows, columns} in the output's type and layout
-  const float* factor = nullptr;  // if not null, of the product; supported only without bias and function
+  const void* bias = nullptr;     // if the problem has a bias: in the output's type
+  void* gelu_input = nullptr;     // if has_gelu_input(): {rows, columns} in the output's type and layout
+  const float* factor = nullptr;  // if not null, scales the product; supported only without bias and function
 };
 
 class Matmul {
@@ -68,7 +68,7 @@ class MatmulPlanner {
   virtual ~MatmulPlanner() = default;
 
   // Throws Error if the library has no algorithm for the problem. With a GELU, which our kernels can compute as well,
-  // returns null then, or if the GPU is one on which they are faster.
+  // returns null instead, and also on GPUs with faster kernels of ours.
   virtual std::unique_ptr<Matmul> plan(const MatmulProblem& problem) = 0;
 };
 

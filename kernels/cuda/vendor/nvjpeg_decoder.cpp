@@ -11,10 +11,10 @@
 namespace annulus::cuda {
 namespace {
 
-constexpr std::size_t kMostPixels = 1 << 24;   // of an image that is decoded here
-constexpr std::size_t kBatchBytes = 64 << 20;  // of decoded images; a single one may be larger
-constexpr std::size_t kAlignment = 256;        // of an image
-constexpr std::byte kUnwritten{0x5a};          // the images' memory before they are decoded
+constexpr std::size_t kMostPixels = 1 << 24;   // per image decoded here
+constexpr std::size_t kBatchBytes = 64 << 20;  // per batch of decoded images; a single image may be larger
+constexpr std::size_t kAlignment = 256;        // per image
+constexpr std::byte kUnwritten{0x5a};          // fills the images' memory before decoding
 
 void check(nvjpegStatus_t status) {
   if (status == NVJPEG_STATUS_SUCCESS) return;
@@ -22,14 +22,14 @@ void check(nvjpegStatus_t status) {
   fail("nvJPEG failed with status {}: decode with --decode cpu", static_cast<int>(status));
 }
 
-// Not zeroed, which would wait for the whole GPU.
+// Leaves memory unset: zeroing would wait for the whole GPU.
 Buffer allocate(std::size_t bytes) {
   void* address = nullptr;
   cuda::check(cudaMalloc(&address, bytes));
   return {static_cast<std::byte*>(address), bytes, [](std::byte* memory) { cudaFree(memory); }};
 }
 
-// Returns whether it succeeded; false if the status is about the image.
+// Returns whether a call succeeded; false if the status is about the image, else throws Error.
 bool succeeds(nvjpegStatus_t status) {
   switch (status) {
     case NVJPEG_STATUS_INVALID_PARAMETER:
@@ -44,7 +44,7 @@ bool succeeds(nvjpegStatus_t status) {
   }
 }
 
-// Owners of nvJPEG's handles.
+// Releases nvJPEG's handles.
 struct Release {
   void operator()(nvjpegHandle_t handle) const { nvjpeg().destroy(handle); }
   void operator()(nvjpegJpegState_t state) const { nvjpeg().destroy_state(state); }
@@ -72,7 +72,7 @@ class NvJpegDecoder final : public JpegDecoder {
     std::vector<JpegJob*> batch;
     std::size_t bytes = 0;
     const auto decode_batch = [&] {
-      // The one that fails makes all fail.
+      // A single bad image makes all fail.
       if (!batch.empty() && !decode_together(batch) && batch.size() > 1)
         for (JpegJob* job : batch) decode_together({&job, 1});
       batch.clear();
@@ -90,7 +90,7 @@ class NvJpegDecoder final : public JpegDecoder {
 
  private:
   std::size_t row_bytes(const JpegJob& job) const { return job.width * channels_; }
-  // The memory for an image.
+  // Returns the memory size for an image.
   std::size_t room(const JpegJob& job) const {
     return (job.height * row_bytes(job) + kAlignment - 1) / kAlignment * kAlignment;
   }
@@ -103,14 +103,14 @@ class NvJpegDecoder final : public JpegDecoder {
            unsupported == 0;
   }
 
-  // Memory for decoded images. Smaller pieces that were used before are kept, because freeing memory waits for the GPU.
+  // Returns memory for decoded images. Keeps smaller pieces used before, because freeing memory waits for the GPU.
   std::byte* memory(std::size_t bytes) {
     if (memory_.empty() || memory_.back().view().bytes < bytes)
       memory_.push_back(allocate(std::max(bytes, memory_.empty() ? 0 : 2 * memory_.back().view().bytes)));
     return memory_.back().view().address;
   }
 
-  // Returns false if nvJPEG reports an error: then none is decoded.
+  // Returns false if nvJPEG reports an error: then no image is decoded.
   bool decode_together(std::span<JpegJob* const> jobs) {
     std::vector<const unsigned char*> files;
     std::vector<std::size_t> sizes;
@@ -138,7 +138,7 @@ class NvJpegDecoder final : public JpegDecoder {
                                   images[i].channel[0] + jobs[i]->first_row * row_bytes(*jobs[i]),
                                   jobs[i]->pixels.size(), cudaMemcpyDeviceToHost, stream_.get()));
     cuda::check(cudaStreamSynchronize(stream_.get()));
-    // It may skip an image and report success.
+    // nvJPEG may skip an image and report success.
     for (JpegJob* job : jobs)
       job->decoded = std::ranges::any_of(
           job->pixels, [](std::uint8_t pixel) { return pixel != std::to_integer<std::uint8_t>(kUnwritten); });

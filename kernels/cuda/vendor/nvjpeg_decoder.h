@@ -7,9 +7,9 @@
 
 namespace annulus::cuda {
 
-// Decodes with the GPU's hardware decoder, beside its multiprocessors, which train meanwhile: baseline images whose
-// width and height it supports. `channels`: 3 for RGB, 1 for gray. To be called by the thread that decodes. Throws
-// Error if the GPU has no such decoder or nvJPEG is missing.
+// Makes a decoder that uses the GPU's hardware decoder, while the multiprocessors train: for baseline images with a
+// supported width and height. `channels`: 3 for RGB, 1 for gray. To be called by the thread that decodes. Throws Error
+// if the GPU has no hardware decoder or nvJPEG is missing.
 std::unique_ptr<JpegDecoder> make_nvjpeg_decoder(int gpu, std::size_t channels);
 
 }  // namespace annulus::cuda

@@ -5,8 +5,8 @@
 
 namespace annulus::cuda {
 
-// The functions of nvJPEG that are used. The library is loaded with the first use, because many machines that train do
-// not have it: it is part of CUDA's toolkit, but not of the packages that PyTorch installs.
+// Holds the nvJPEG functions that we use. The first use loads the library, because many machines that train do not have
+// it: CUDA's toolkit includes nvJPEG, but the packages that PyTorch installs do not.
 struct NvJpeg {
   decltype(&nvjpegCreateEx) create;
   decltype(&nvjpegDestroy) destroy;
