@@ -31,10 +31,10 @@
 namespace {
 
 // How often OpenMP's threads poll for work before they sleep: some 10 us, libgomp's value if threads outnumber cores.
-// Its default is milliseconds, during which nothing else can run on a shared core.
+// The default is milliseconds, during which nothing else can run on a shared core.
 constexpr const char* kSpins = "1000";
 
-// libgomp reads these variables when it is loaded, so the program restarts itself if neither is set.
+// Limits polling. libgomp reads these variables on loading, so the program restarts itself if neither is set.
 void limit_spinning(char** arguments) {
   if (std::getenv("OMP_WAIT_POLICY") != nullptr || std::getenv("GOMP_SPINCOUNT") != nullptr) return;
   setenv("GOMP_SPINCOUNT", kSpins, 0);
@@ -72,8 +72,8 @@ void report(const std::string& problem) {
   std::_Exit(EXIT_FAILURE);
 }
 
-// Reports a launch by which every process would be a job of its own. If the launcher certainly runs, only its first
-// one.
+// Reports a launch that would make every process a separate job. `launched`: this process's rank, if known; only rank 0
+// reports.
 int refuse(const annulus::ForeignLaunch& launch, int launched) {
   if (launch.rank > 0) annulus::let_first_rank_report();
   if (launched > 0) return EXIT_FAILURE;
@@ -83,7 +83,7 @@ int refuse(const annulus::ForeignLaunch& launch, int launched) {
 
 // Prints the error once and ends the job on every rank.
 int end_job(const annulus::World& world, const std::exception& error) {
-  std::signal(SIGTERM, SIG_DFL);  // so that rank 0 can end it
+  std::signal(SIGTERM, SIG_DFL);  // so that rank 0 can end this rank
   if (!world.root()) annulus::let_first_rank_report();
   report(fmt::format("{}{}", world.root() ? "" : fmt::format("rank {}: ", world.rank()), message_of(error)));
   annulus::report_job_status(EXIT_FAILURE, 0);
@@ -117,7 +117,7 @@ int run_on_all_ranks(const annulus::Command& command, const std::optional<int>& 
 int main(int argc, char** argv) {
   std::set_terminate(end_by_exception);
   annulus::prepare_standard_streams();
-  std::signal(SIGXFSZ, SIG_IGN);  // a file beyond the limit of its size (ulimit -f) is an error of the write
+  std::signal(SIGXFSZ, SIG_IGN);  // exceeding the file size limit (ulimit -f) makes the write fail
   annulus::flush_subnormals();    // before there are other threads, which inherit it
   limit_spinning(argv);
   const std::optional<int> launched = annulus::launched_rank();

@@ -16,7 +16,7 @@ constexpr const char* kFile = "libannulus_cuda.so";
 constexpr const char* kKernels = "annulus_cuda_kernels";
 
 std::filesystem::path module_file() {
-  // Beside the program, or one folder up for tests; if installed, bin/annulus loads it from lib/annulus.
+  // Looks beside the program, a folder up for tests, and in lib/annulus for an installed bin/annulus.
   std::error_code error;
   const auto folder = std::filesystem::read_symlink("/proc/self/exe", error).parent_path();
   const auto parent = folder.parent_path();
@@ -26,7 +26,7 @@ std::filesystem::path module_file() {
 }
 
 void* load() {
-  // Why it was not built; empty if it was.
+  // Says why the module was not built; empty if built.
   if (constexpr std::string_view kMissing = ANNULUS_CUDA_MISSING; !kMissing.empty())
     fail("this program was built without CUDA ({})", kMissing);
   const auto file = module_file();

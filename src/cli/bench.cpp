@@ -18,7 +18,7 @@ namespace annulus {
 
 namespace {
 
-// Options of the benchmarks that measure the rows of a table in turns.
+// Adds options for benchmarks that measure a table's rows in turns.
 template <class Options>
 void add_table_options(CLI::App& command, Options& options) {
   command.add_option("--seconds", options.seconds, "Seconds to measure each row")
@@ -135,7 +135,7 @@ void add_bench(CLI::App& app, Command& chosen) {
     if (step_options->shards > 0 &&
         (step_options->all_reduce != std::vector<std::string>{"auto"} || step_options->wire != "fp32"))
       throw CLI::ValidationError("--shards", "sums in an order of its own: remove --all-reduce and --wire");
-    // As train does: the bits of a step depend on the number of threads, whose default depends on the number of ranks.
+    // As train does: a step's bits depend on the number of threads, whose default depends on the number of ranks.
     if (step_options->shards > 0 && step_options->device.threads == 0) step_options->device.threads = 1;
     step_options->configuration = step->config_to_str(true, false);
     if (!step_options->from.empty() && step->count("--model") == 0) step_options->model.clear();

@@ -12,8 +12,8 @@
 namespace annulus {
 namespace {
 
-// Returns the number of characters to insert, delete, replace or swap with their neighbour to turn one text into the
-// other (the optimal string alignment distance).
+// Returns how many characters to insert, delete, replace or swap with a neighbour to turn `a` into `b` (the optimal
+// string alignment distance).
 std::size_t edit_distance(const std::string& a, const std::string& b) {
   std::vector<std::vector<std::size_t>> distance(a.size() + 1, std::vector<std::size_t>(b.size() + 1));
   for (std::size_t i = 0; i <= a.size(); ++i) {
@@ -37,7 +37,7 @@ std::string did_you_mean(const std::string& word, const std::vector<std::string>
   constexpr std::size_t kLongest = 40, kShortestPrefix = 3;
   if (word.size() > kLongest || candidates.empty()) return "";
   const std::string lower = CLI::detail::to_lower(word);
-  // Of a short word at least half must be right.
+  // At least half a short word must be right.
   const std::size_t most = std::min<std::size_t>(2, word.size() / 2);
   const auto distance = [&](const std::string& candidate) { return edit_distance(lower, candidate); };
   auto found = std::ranges::min_element(candidates, {}, distance);

@@ -43,7 +43,7 @@ std::string describe_unknown(const CLI::App& command, const std::string& word) {
   return fmt::format("unknown command {}{}", in_quotes(word), did_you_mean(word, names));
 }
 
-// `text`: CLI11's message, which begins with the name of an option that has a wrong number of values.
+// Describes an option with a wrong number of values. `text`: CLI11's message, which begins with the option's name.
 std::string describe_mismatch(const CLI::App& command, const std::string& text) {
   const std::string name = text.substr(0, text.find(':'));
   for (const CLI::App* app = &command; app != nullptr; app = app->get_parent())

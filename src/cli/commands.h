@@ -7,16 +7,16 @@
 
 namespace annulus {
 
-// Adds all commands, and the reader of --config.
+// Adds all commands, and the --config reader.
 void add_commands(CLI::App& app, Command& chosen);
 
 // Returns "train", or "bench step".
 std::string full_name(const CLI::App& command);
 
-// Returns the message for an error of parsing, in one line that ends with the help to see.
+// Returns the message for a parsing error, a line that ends with the help to see.
 std::string usage_error(const CLI::App& app, const CLI::ParseError& error);
 
-// Each adds a command with its options. If the command line has this command, it is stored in `chosen`.
+// Add a command and the command's options. Parsing stores the command in `chosen` if the command line has it.
 void add_train(CLI::App& app, Command& chosen);
 void add_eval(CLI::App& app, Command& chosen);
 void add_checkpoint(CLI::App& app, Command& chosen);

@@ -18,7 +18,7 @@ namespace annulus {
 
 // Options that several commands share.
 
-constexpr std::uint64_t kMostThreads = 4096, kMostPixels = 1 << 14;  // per side of an image
+constexpr std::uint64_t kMostThreads = 4096, kMostPixels = 1 << 14;  // per image side
 constexpr std::uint64_t kMostClasses = 1 << 20, kMostLength = 1 << 20;
 extern const CLI::Validator kSeed;
 
@@ -33,16 +33,16 @@ CLI::Option* add_threads_option(CLI::App& command, int& threads);
 
 void add_data_option(CLI::App& command, DataOptions& options);
 
-// Options for the preparation of the data. Evaluation has none for augmentation and order.
+// Adds options that prepare the data; for evaluation, without augmentation and order.
 void add_input_options(CLI::App& command, DataOptions& options, Purpose purpose);
 
-// The pixels that the network of an ONNX file reads.
+// Adds the option for the pixels that an ONNX file's network reads.
 void add_pixels_option(CLI::App& command, std::string& pixels);
 
-// Options for the checkpoint and its weights, for commands that only use it.
+// Adds options for the checkpoint and the weights to use, for commands that only read a checkpoint.
 void add_checkpoint_options(CLI::App& command, std::filesystem::path& checkpoint, std::string& weights);
 
-// For commands that check the data against a checkpoint.
+// Adds a flag for commands that check the data against a checkpoint.
 CLI::Option* add_data_changed_flag(CLI::App& command, bool& changed, const std::string& help);
 
 CLI::Option* add_wire_option(CLI::App& command, std::string& wire);
@@ -50,10 +50,10 @@ CLI::Option* add_recompute_option(CLI::App& command, std::string& recompute);
 void add_bucket_options(CLI::App& command, BucketOptions& buckets);
 void add_timeline_options(CLI::App& command, TimelineOptions& options);
 
-// For commands that report their progress to the Watchdog.
+// Adds an option for commands that report progress to the Watchdog.
 void add_stall_option(CLI::App& command, Command& chosen);
 
-// --overwrite, and the rule of src/io/output_file.h, which rank 0 applies.
+// Add --overwrite, and apply src/io/output_file.h's rule on rank 0.
 void add_overwrite_option(CLI::App& command, bool& overwrite);
 void expect_replaceable(const World& world, const std::vector<Output>& outputs,
                         const std::vector<std::filesystem::path>& inputs, bool overwrite);

@@ -17,7 +17,7 @@ bool is_flag(const CLI::Option& option) {
   return option.get_expected_max() == 0;
 }
 
-// False for a list in one string, such as 28x28x1.
+// Returns false for a list in a single string, such as 28x28x1.
 bool is_number(const CLI::Option& option) {
   const std::string type = option.get_type_name();
   return option.get_delimiter() == '\0' && (type == "INT" || type == "UINT" || type == "FLOAT");
@@ -58,7 +58,8 @@ void expect_type(const CLI::Option& option, const TomlEntry& entry) {
     fail("{}: takes one value, not a list", option.get_name());
 }
 
-// A file's learning rate is for the file's optimizer: it is not combined with another one from the command line.
+// Throws Error if a file's learning rate, which is for the file's optimizer, would meet another optimizer from the
+// command line.
 void expect_rate_for_optimizer(const CLI::App& command, const TomlEntry& entry, const std::vector<TomlEntry>& entries) {
   const auto optimizer = std::ranges::find(entries, "optimizer", &TomlEntry::key);
   if (entry.key != "lr" || command.count("--lr") > 0 || optimizer == entries.end()) return;
@@ -71,7 +72,7 @@ class FlatConfig : public CLI::Config {
  public:
   explicit FlatConfig(const CLI::App& app) : app_(app) {}
 
-  // Returns a line key=value for every option, except those that others exclude.
+  // Returns a line key=value for every option that no other option excludes.
   std::string to_config(const CLI::App* command, bool default_also, bool, std::string) const override {
     std::string text;
     for (const CLI::Option* option : command->get_options({})) {
@@ -87,7 +88,7 @@ class FlatConfig : public CLI::Config {
     return text;
   }
 
-  // Sets the options. Errors have the file and line. Returns no items because nothing is left for CLI11 to do.
+  // Sets the options. Errors name file and line. Returns no items because nothing is left for CLI11 to do.
   std::vector<CLI::ConfigItem> from_config(std::istream& stream) const override {
     if (app_.get_subcommands().empty()) return {};  // nothing to run
     const std::string file = app_.get_config_ptr()->results().back();

@@ -5,8 +5,8 @@
 
 namespace annulus {
 
-// The reader and writer of configurations: flat TOML files whose keys are the options of a command, without the dashes.
-// What the command line has takes precedence over the file given with the option --config of `app`.
+// Returns a reader and writer for configurations: flat TOML files whose keys are a command's options, without the
+// dashes. The command line takes precedence over the file that `app`'s option --config names.
 std::shared_ptr<CLI::Config> flat_config(const CLI::App& app);
 
 }  // namespace annulus

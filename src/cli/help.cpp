@@ -10,12 +10,12 @@
 namespace annulus {
 namespace {
 
-constexpr std::size_t kTextColumn = 28;  // of descriptions
+constexpr std::size_t kTextColumn = 28;  // where descriptions begin
 constexpr char kUnbreakableSpace = '\x1f';
 
 using Options = std::vector<const CLI::Option*>;
 
-// Returns the lines of `text`, broken at spaces and indented. In a row of a table only the second column is broken.
+// Returns the lines in `text`, broken at spaces and indented. In a table row breaks only the second column.
 std::string wrapped(const std::string& text, std::size_t indent) {
   std::string result;
   std::istringstream lines(text);
@@ -48,7 +48,7 @@ std::string describe(const CLI::Option& option) {
   return text;
 }
 
-// Returns the options of a group. The first group ends with the options that all commands share.
+// Returns a group's options. The first group ends with the options that all commands share.
 Options options_of(const CLI::App& app, const std::string& group) {
   Options options = app.get_options([&](const CLI::Option* option) {
     return option->nonpositional() && option->get_group() == group && option != app.get_help_ptr();

@@ -8,11 +8,11 @@ namespace annulus {
 
 constexpr std::size_t kHelpColumns = 100;
 
-// Formats the help of commands in lines of at most kHelpColumns columns. The first line of a command's description
-// stands in the list of commands. In a description of several lines "name  text" is a row of a table.
+// Formats commands' help in lines with at most kHelpColumns columns. Lists commands with the description's first line.
+// In a description with several lines "name  text" is a table row.
 std::shared_ptr<CLI::FormatterBase> help_formatter();
 
-// Returns an option with its values, as "--image HxWxC", "--data FILE..." or, if it is positional, "SOURCE".
+// Returns an option with values, as "--image HxWxC", "--data FILE..." or, if positional, "SOURCE".
 std::string usage_of(const CLI::Option& option);
 
 }  // namespace annulus

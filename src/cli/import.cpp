@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::size_t kMostShards = 1000;
 
-// "224x224", rows first.
+// Parses "224x224", rows first.
 ImageSize parse_size(const std::string& text) {
   const char* const end = text.data() + text.size();
   ImageSize size;
@@ -52,7 +52,7 @@ std::string formats_help() {
   return text;
 }
 
-// Formats that once were here have a script.
+// Returns a validator for formats, which names the script for formats that once were here.
 CLI::Validator format() {
   std::vector<std::string> names;
   for (const SourceFormat* format : source_formats()) names.push_back(format->name);

@@ -20,7 +20,7 @@ std::optional<T> parse_all(const std::string& text) {
   return error == std::errc{} && rest == end ? std::optional(value) : std::nullopt;
 }
 
-// `holds`: whether a number is in the range; `expected` describes the range.
+// Returns a validator for a range. `holds`: whether a number is in the range; `expected` describes the range.
 template <class Holds>
 CLI::Validator number(const std::string& expected, Holds holds) {
   const auto check = [expected, holds](std::string& text) {

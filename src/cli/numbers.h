@@ -7,11 +7,11 @@
 
 namespace annulus {
 
-// Validators for numeric options: decimal, finite and in a range. Signs, trailing text, NaN, infinity and values out of
-// range are rejected with a short message, such as: expected a number > 0, not "fast". Add them with ->transform(),
+// Validators for numeric options: decimal, finite and in a range. They reject signs, trailing text, NaN, infinity and
+// out-of-range values with a short message, such as: expected a number > 0, not "fast". Add them with ->transform(),
 // because the option's own conversion would parse 010 as octal.
 
-constexpr std::uint64_t kMostCount = 1'000'000'000'000;  // of anything
+constexpr std::uint64_t kMostCount = 1'000'000'000'000;  // for any count
 
 CLI::Validator whole_number(std::uint64_t least, std::uint64_t most = kMostCount);
 
@@ -21,10 +21,10 @@ CLI::Validator number_above(double bound);
 CLI::Validator number_from(double least, double most = kLargestNumber);
 CLI::Validator any_number();  // finite, of either sign
 
-// Sizes in bytes, such as 4096, 64KiB (65,536) or 64KB (64,000).
+// Accepts sizes in bytes, such as 4096, 64KiB (65,536) or 64KB (64,000).
 CLI::Validator byte_size(std::uint64_t least, std::uint64_t most);
 
-// For an option that is parsed by a function. Returns the number or throws CLI::ValidationError.
+// Parses a number for an option that a function parses. Returns the number or throws CLI::ValidationError.
 double parse_number(const std::string& option, std::string text, const CLI::Validator& validator);
 
 // Quotes a text for a message: shortened, printable characters only.

@@ -31,7 +31,7 @@ void add_predict(CLI::App& app, Command& chosen) {
     chosen.device = options->device.device;
     chosen.run = [options](const World& world, Watchdog& watchdog) {
       std::vector<std::filesystem::path> inputs{options->checkpoint};
-      // The file of test.h5:train is test.h5.
+      // In test.h5:train the file is test.h5.
       for (const std::string& image : options->images)
         for (const std::string& name : {image, image.substr(0, image.rfind(':'))}) inputs.emplace_back(name);
       expect_replaceable(world, {{options->jsonl, FileKind::predictions}}, inputs, options->overwrite);

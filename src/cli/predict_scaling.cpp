@@ -23,7 +23,7 @@ struct Quantity {
 const Quantity kTime{"TIME", "20us", {{"ns", 1e-9}, {"us", 1e-6}, {"ms", 1e-3}, {"s", 1}}};
 const Quantity kRate{"RATE", "10Gbit/s", {{"Mbit/s", 1e6 / 8}, {"Gbit/s", 1e9 / 8}, {"MB/s", 1e6}, {"GB/s", 1e9}}};
 
-// Parses a number with its unit. Returns NaN if that fails.
+// Parses a number with a unit. Returns NaN if that fails.
 double parse(const std::string& text, const Quantity& quantity) {
   try {
     std::size_t end = 0;

@@ -11,7 +11,7 @@
 namespace annulus {
 namespace {
 
-// Limits: larger files are not configurations, and the library uses stack for each level of nesting.
+// Limits: larger files are not configurations, and the library uses stack for each nesting level.
 constexpr std::size_t kMostBytes = 1 << 16, kMostDots = 64;
 
 std::string read_all(std::istream& stream, const std::string& file) {
@@ -63,7 +63,7 @@ class Reader {
   const std::string& file_;
 };
 
-// Counts dots outside of quotes before the equals sign.
+// Counts dots outside quotes before the equals sign.
 std::size_t dots_in_key(const std::string& line) {
   std::size_t dots = 0;
   char quote = 0;
@@ -80,7 +80,7 @@ std::size_t dots_in_key(const std::string& line) {
   return dots;
 }
 
-// The library parses a key of several parts, a.b.c, as nested tables.
+// Refuses keys with too many parts, a.b.c, which the library parses as nested tables.
 void expect_flat(const std::string& text, const std::string& file) {
   std::istringstream lines(text);
   std::size_t number = 0;

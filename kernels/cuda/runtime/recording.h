@@ -8,7 +8,8 @@
 
 namespace annulus::cuda {
 
-// Captures the work that work() puts on the stream as a CUDA graph, without doing it. Each replay costs one launch.
+// Captures, as a CUDA graph, the work that work() puts on the stream, without doing it. Each replay costs a single
+// launch.
 std::unique_ptr<Recording> record(cudaStream_t stream, const std::function<void()>& work);
 
 }  // namespace annulus::cuda

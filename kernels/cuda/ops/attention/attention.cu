@@ -7,22 +7,22 @@
 #include "kernels/dropout_mask.h"
 
 // Dao, "FlashAttention-2", ICLR 2024: a thread block has a tile of queries, or in backward a tile of keys, and visits
-// all tiles of keys (in backward: of queries), so that no matrix of attention weights is in memory. Sums are in
-// float32.
+// all tiles of keys (in backward: of queries), so that no matrix of attention weights is in memory. Sums are float32.
 //
-// If cuDNN has a plan for a pass, which it may have in 16 bits, that plan is used instead, except with dropout, where
-// the masks are ours. Both store logarithms of sums in the same form, so either can compute the other's backward pass.
+// If cuDNN has a plan for a pass, possible in 16 bits only, uses that plan instead, except with dropout, where the
+// masks are ours. cuDNN and these kernels store logarithms of sums in the same form, so either can compute the backward
+// pass after the other's forward.
 namespace annulus::cuda {
 namespace {
 
 constexpr unsigned kTile = 32;                  // queries, keys or features in a tile: a warp has a row
 constexpr unsigned kWarps = 8;                  // in a thread block
-constexpr unsigned kRowsEach = kTile / kWarps;  // rows of a tile in which a thread has an element
+constexpr unsigned kRowsEach = kTile / kWarps;  // rows in a tile where a thread has an element
 constexpr unsigned kMostChunks = 4;             // chunks of features with sums in registers
 
 using Tile = float[kTile][kTile + 1];  // a column is in different banks
 
-// The sizes of all samples' heads, and their layout in memory.
+// Holds all samples' head sizes and memory layout.
 struct Heads {
   std::size_t heads, length, width, each;  // in a sample; the width of all heads and of each
   std::size_t input_row, output_row;       // from a token to the next
@@ -76,7 +76,7 @@ struct Gradient {
   }
 };
 
-// Multiplies a tile of a's rows with a tile of b's: rows threadIdx.y, + kWarps, ... of a with row threadIdx.x of b.
+// Multiplies a tile with a's rows and a tile with b's: rows threadIdx.y, + kWarps, ... of a with row threadIdx.x of b.
 template <class T>
 __device__ __forceinline__ void multiply_rows(const Heads& h, const Features<const T>& a, std::size_t of_a,
                                               const Features<const T>& b, std::size_t of_b, Tile& left, Tile& right,
@@ -114,7 +114,7 @@ __device__ __forceinline__ void multiply_features(const Heads& h, const Tile& we
   }
 }
 
-// `sums` become the logarithms of each query's sum of exponentials; null in inference.
+// `sums` becomes, per query, the logarithm of the exponentials' sum; null in inference.
 template <class T, unsigned chunks>
 __global__ void attention(Predecessor previous, Heads h, const T* input, float* sums, T* output) {
   await(previous);
@@ -156,13 +156,13 @@ __global__ void attention(Predecessor previous, Heads h, const T* input, float* 
   }
 }
 
-// For a query's backward pass: the logarithm of the sum of exponentials, and the product of the output with the
-// output's gradient.
+// Holds, for a query's backward pass, the logarithm of the exponentials' sum, and the product of output and output
+// gradient.
 struct Statistics {
   const float *sums, *products;
 };
 
-// Multiplies the output with its gradient, for each query and head.
+// Multiplies output and output gradient, for each query and head.
 template <class T>
 __global__ void output_products(Predecessor previous, Rows rows, Heads h, const T* output, const T* output_gradient,
                                 float* products) {
@@ -177,8 +177,8 @@ __global__ void output_products(Predecessor previous, Rows rows, Heads h, const 
   });
 }
 
-// Computes a tile of attention weights P with their factors M, and of the scores' gradients, P (M (dO V^T) - the
-// query's product): {queries, keys}. `weights` may be null.
+// Computes a tile with attention weights P and factors M, and with the scores' gradients, P (M (dO V^T) - the query's
+// product): {queries, keys}. `weights` may be null.
 template <class T>
 __device__ __forceinline__ void compute_slopes(const Heads& h, const T* input, const T* output_gradient,
                                                const Statistics& statistics, std::size_t head, std::size_t query,

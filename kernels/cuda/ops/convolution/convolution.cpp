@@ -12,11 +12,11 @@
 namespace annulus::cuda {
 namespace {
 
-// A convolution, or a transposed one: that has the passes of a convolution from its output to its input, whose backward
-// data is its forward.
+// Describes a convolution, or a transposed convolution, which runs the passes of a convolution from output to input:
+// that convolution's backward data is the layer's forward.
 struct Layer {
-  ConvolutionProblem problem;             // of any pass
-  std::size_t channels, filters, groups;  // of the problem, without padding
+  ConvolutionProblem problem;             // with any pass
+  std::size_t channels, filters, groups;  // the problem's, without padding
   bool bias, relu, transposed;
   Shape output;
   std::vector<ParameterDeclaration> parameters;
@@ -150,11 +150,11 @@ class ConvolutionOp : public Op, public NeighbourFusion {
     return layer_.bias ? reinterpret_cast<float*>(of[1].address) : nullptr;
   }
 
-  // The size of the weights' gradient in a 16-bit type, at the begin of the workspace, before it is widened; 0 if the
-  // plan writes float32, directly to the arena.
+  // Returns the size of the weights' 16-bit gradient, which lies first in the workspace before it is widened; 0 if the
+  // plan writes float32 directly to the arena.
   std::size_t weight_scratch_bytes() const {
     if (context_.type() == DataType::f32 || passes_.backward_weights == BackwardWeights::wide) return 0;
-    constexpr std::size_t kAlignment = 256;  // of the plan's workspace after it
+    constexpr std::size_t kAlignment = 256;  // for the plan's workspace after it
     const std::size_t bytes = channels_last(info_.parameters[0]).count() * size_of(context_.type());
     return (bytes + kAlignment - 1) / kAlignment * kAlignment;
   }
@@ -173,16 +173,16 @@ class ConvolutionOp : public Op, public NeighbourFusion {
   BiasRelu ending_;
   ConvolutionPasses passes_;
   std::unique_ptr<ConvolutionPlan> forward_, backward_weights_, backward_data_;  // backward_data_ is null if not needed
-  FusibleNorm::ChannelFactors factors_{};                                        // of the input, if plans compute it
-  FusibleNorm::ChannelSums sums_{};  // of the output, if the forward plan computes them
-  NormGradient norm_{};              // of the input, if the backward_data plan computes its sums
+  FusibleNorm::ChannelFactors factors_{};                                        // the input's, if plans compute it
+  FusibleNorm::ChannelSums sums_{};  // the output's, if the forward plan computes them
+  NormGradient norm_{};              // the input's, if the backward_data plan sums the gradient
   Bindings bindings_;
   NeighbourBindings neighbours_;
   DeviceView weights_;  // in the value type
   std::byte* workspace_ = nullptr;
 };
 
-// The problem of a convolution from images of this shape.
+// Returns the problem for a convolution from images in this shape.
 template <class Operation>
 ConvolutionProblem problem(const Operation& o, const Shape& images, std::size_t filters, const Context& context) {
   const auto padded = [block = channel_block(context.type())](std::size_t count) {

@@ -18,7 +18,7 @@ namespace {
 
 constexpr unsigned kThreads = 256;
 
-// Windows along an image's axis.
+// Places windows along an image's axis.
 struct Axis {
   unsigned kernel, stride, padding, dilation, pixels, outputs;
 
@@ -105,7 +105,7 @@ __global__ void convolve_backward(Predecessor previous, Groups g, const T* weigh
   }
 }
 
-// blockIdx.z numbers the weights in a filter. A weight's gradient is a sum over the columns of the output's gradient.
+// blockIdx.z numbers the weights in a filter. A weight's gradient sums over the columns of the output's gradient.
 template <class T, bool depthwise>
 __global__ void __launch_bounds__(Columns::kThreads, Columns::kBlocksEach)
     weight_sums(Predecessor previous, Groups g, Columns outputs, const T* input, const T* output_gradient,
@@ -212,7 +212,7 @@ class GroupedConvolution final : public ConvolutionPlan {
   ConvolutionPass pass_;
   int multiprocessors_;
   Groups groups_;
-  unsigned weights_;  // of each filter
+  unsigned weights_;  // per filter
   Columns outputs_;
   unsigned input_vectors_;
 };

@@ -6,8 +6,8 @@
 
 namespace annulus::cuda {
 
-// A pass of a convolution with groups. Channels and filters are those without padding. The weights are stored as
-// {channels of a group, rows, columns, filters'}. Their gradient is wide (BackwardWeights::wide).
+// Describes a pass of a convolution with groups. Channels and filters exclude padding. Weights are stored as {channels
+// in a group, rows, columns, filters'}, and have a wide gradient (BackwardWeights::wide).
 struct GroupedProblem {
   ConvolutionProblem windows;
   std::size_t channels, filters, groups;

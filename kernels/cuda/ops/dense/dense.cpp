@@ -10,20 +10,19 @@ namespace {
 
 using Function = MatmulProblem::Function;
 
-// Whether cuBLASLt's GELU can compute it: this is the form that the library has. How it approximates the hyperbolic
-// tangent is not documented, so it is used only if the result is rounded to 16 bits.
+// Returns whether cuBLASLt's GELU, in the tanh form, can compute the operation. How cuBLASLt approximates the
+// hyperbolic tangent is not documented, so we use it only for results rounded to 16 bits.
 bool is_gelu(const Operation* operation, const Context& context) {
   const auto* activation = std::get_if<Activation>(operation);
   return activation != nullptr && activation->function == Activation::Function::gelu_tanh &&
          context.type() != DataType::f32;
 }
 
-// output {rows, units'} = input {rows, features'} weights^T. The rows of a dense layer are the samples, and the
-// features of an image are its values in memory order. Those of a linear layer are all positions before the last
-// dimension.
+// output {rows, units'} = input {rows, features'} weights^T. A dense layer's rows are the samples, and an image's
+// features are the values in memory order. A linear layer's rows are all positions before the last dimension.
 //
-// A GELU after it is computed in forward's product, and one before it is differentiated in the product for the input's
-// gradient. (That product could also sum the gradient of the bias before the GELU, but only to 16 bits.)
+// forward's product computes a GELU after the layer, and the product for the input's gradient differentiates a GELU
+// before the layer. (That product could also sum the bias gradient before the GELU, but only to 16 bits.)
 class DenseOp : public Op, public NeighbourFusion {
  public:
   struct Layer {
@@ -143,7 +142,7 @@ class DenseOp : public Op, public NeighbourFusion {
   bool bias_, relu_;
   std::size_t rows_, features_, units_;
   std::unique_ptr<Matmul> forward_, backward_weights_, backward_data_;  // backward_data_ is null if not needed
-  std::unique_ptr<BiasRelu> ending_;                                    // for its backward pass
+  std::unique_ptr<BiasRelu> ending_;                                    // for BiasRelu's backward pass
   Bindings bindings_;
   DeviceView next_output_, previous_input_;  // if their passes are fused
   DeviceView weights_, bias_values_;         // in the value type

@@ -140,7 +140,7 @@ struct Gradient {
   }
 };
 
-// The output takes the layout from the operand with the output's shape, if there is one.
+// The output takes the layout from an operand with the output's shape, if any.
 TensorSpec output_spec(const Arithmetic& operation, const Specs& inputs, DataType type) {
   const Shape shape = operation.output_shape({inputs[0].shape, inputs[1].shape});
   for (const TensorSpec& input : inputs)

@@ -82,9 +82,9 @@ __global__ void swap_vectors(Predecessor previous, float* a, float* b, std::size
 
 constexpr unsigned kWarp = 32, kWarps = 8;  // threads in a warp, and warps in a block that adds rows
 
-// Rows with the same index may be anywhere in `from`. So a warp looks at all indices, in order, and adds the rows that
-// are its own: index modulo the warp count is the warp's number. It adds a part of the rows' width, a vector for each
-// thread. `factor` may be null.
+// Rows with the same index may be anywhere in `from`. So a warp looks at all indices, in order, and adds the rows whose
+// index modulo the warp count is the warp's number: a part of the rows' width, a vector for each thread. `factor` may
+// be null.
 template <class T>
 __global__ void add_row_vectors(Predecessor previous, const T* from, const std::int32_t* index, std::size_t rows,
                                 Divisor warps, const float* factor, float* to, unsigned vectors) {

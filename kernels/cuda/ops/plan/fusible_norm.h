@@ -6,9 +6,9 @@ namespace annulus::cuda {
 
 struct Pool;  // max_pool.h
 
-// A batch norm, as seen by its neighbours that may do its passes: the convolutions before and after it
-// (convolution_problem.h), or a max pool after it. To be called before bind(). All memory is on the device, one value
-// for each channel.
+// A batch norm's interface for neighbours that may do the norm's passes: the convolutions before and after
+// (convolution_problem.h), or a max pool after. To be called before bind(). All memory is on the device, a value per
+// channel.
 class FusibleNorm {
  public:
   struct ChannelSums {
@@ -30,8 +30,8 @@ class FusibleNorm {
 
   virtual ~FusibleNorm() = default;
 
-  virtual bool needs_statistics() const = 0;  // of its input
-  // From now on, the operation before it writes the sums of its input's values and of their squares.
+  virtual bool needs_statistics() const = 0;  // the input's
+  // From now on, the operation before the norm sums the norm input's values and squares.
   virtual ChannelSums take_statistics() = 0;
 
   virtual Kind kind() const = 0;
@@ -39,14 +39,14 @@ class FusibleNorm {
   // From now on, forward() computes the factors instead of the output. REQUIRES: Kind::rectified, or Kind::block_end
   // and take_gradient_sums() has been called.
   virtual ChannelFactors leave_output() = 0;
-  // From now on, the operation after it writes the gradient of what the ReLU reads, instead of the output's gradient,
-  // and its sums. forward() computes what that takes; at the end of a block scale and shift are zeros.
-  // REQUIRES: Kind::rectified or Kind::block_end.
+  // From now on, the operation after the norm writes the gradient before the ReLU, instead of the output's gradient,
+  // and that gradient's sums. forward() computes what that takes; at a block's end scale and shift are zeros. REQUIRES:
+  // Kind::rectified or Kind::block_end.
   virtual NormGradient take_gradient_sums() = 0;
 
-  // From now on, forward() computes these factors instead of the output, and backward() gathers the output's gradient
-  // from that of the max pool after it, which is the one that it is given. `from`: Numbers for each of the pool's
-  // output vectors, which the pool's forward() writes; null in inference. REQUIRES: Kind::plain.
+  // From now on, forward() computes these factors instead of the output, and backward() gets the pool output's gradient
+  // and gathers the norm's from it. `from`: Numbers for each pool output vector, written by the pool's forward(); null
+  // in inference. REQUIRES: Kind::plain.
   virtual OutputFactors leave_output_to_pool(const Pool& pool, const void* from) = 0;
 };
 

@@ -40,8 +40,8 @@ __global__ void pull_vectors(Predecessor previous, Move::Pull pull, const T* fro
 
 constexpr unsigned kTile = 32, kTileRows = 8;
 
-// Moves tiles of the matrix of the channels and a dimension `along` with elements that are neighbours in the source, so
-// that both reads and writes go to neighbours.
+// Moves tiles in the matrix that the channels and a dimension `along` form, where elements are neighbours in the
+// source, so that both reads and writes go to neighbours.
 template <class T>
 __global__ void transpose_tiles(Predecessor previous, const __grid_constant__ Loop<1> loop, unsigned along,
                                 std::int64_t first, const T* from, InputGradient<T> to, unsigned tiles) {

@@ -12,21 +12,21 @@ namespace annulus::cuda {
 template <class T>
 struct InputGradient;
 
-// Fills a tensor of values with another tensor's elements: element (i, j, ...) of `to` is the source's element at first
-// + i strides[0] + j strides[1] + ...
+// Fills a value tensor with another tensor's elements: element (i, j, ...) in `to` is the source's element at first + i
+// strides[0] + j strides[1] + ...
 class Move {
  public:
   struct Plan {
     TensorSpec from, to;
-    Strides strides;              // in the source, for each dimension of `to`
+    Strides strides;              // in the source, for each dimension in `to`
     std::int64_t first = 0;       // may be negative, if a dimension's range does not begin at 0
-    std::vector<Range> ranges{};  // for each dimension of `to`: elements outside get the value `fill`; empty: all
+    std::vector<Range> ranges{};  // for each dimension in `to`: elements outside get the value `fill`; empty: all
     float fill = 0;
   };
 
   Move(const Plan& plan, Context& context);
 
-  // Whether both tensors have the same bytes in memory.
+  // Returns whether both tensors have the same bytes in memory.
   bool keeps_memory() const;
 
   // `accumulate`: adds to `to` instead of writing it. Does nothing if both have the same address and content.
@@ -50,7 +50,7 @@ class Move {
   std::optional<unsigned> transposed_;  // the dimension with neighbours in the source, but not in `to`
 };
 
-// Moves a tensor of values to another layout for the same shape.
+// Moves a value tensor to another layout for the same shape.
 Move to_layout(const TensorSpec& from, const TensorSpec& to, Context& context);
 
 }  // namespace annulus::cuda

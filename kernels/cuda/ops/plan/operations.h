@@ -11,13 +11,12 @@ namespace annulus::cuda {
 
 using Specs = std::vector<TensorSpec>;
 
-// Plans any operation; see Device::plan. Inputs that are not in the layout that the operation needs are moved to its
-// scratch.
+// Plans any operation; see Device::plan. Moves inputs in another layout than the operation needs to the scratch.
 std::unique_ptr<Op> plan_any(const Operation& operation, const Specs& inputs, Mode mode, Context& context);
 
-// A factory for each operation. Values are in channels-last layout (layout.h), with the channels that plan_any() makes
-// them have. Values' gradients have the values' type, and are gradients of the loss times *context.loss_scale.
-// Parameters' gradients are float32, and multiplied by *context.unscale to remove that factor.
+// Plan each operation. Values are in channels-last layout (layout.h), with channels as plan_any() arranges. Values'
+// gradients have the values' type, and are scaled by *context.loss_scale. Parameters' gradients are float32, and
+// multiplied by *context.unscale to remove that factor.
 std::unique_ptr<Op> plan(const ImageInput& operation, const Specs& inputs, Mode mode, Context& context);
 std::unique_ptr<Op> plan(const Convolution& operation, const Specs& inputs, Mode mode, Context& context);
 std::unique_ptr<Op> plan(const Dense& operation, const Specs& inputs, Mode mode, Context& context);

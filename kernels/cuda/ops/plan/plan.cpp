@@ -11,7 +11,7 @@ namespace {
 template <class O, class... Others>
 constexpr bool kOneOf = (std::is_same_v<O, Others> || ...);
 
-// The input dimension that an operation needs as channels; none if it takes any.
+// Returns the input dimension that an operation needs as channels; none if any will do.
 template <class O>
 std::optional<std::size_t> needed_channels([[maybe_unused]] const O& operation, const Specs& inputs,
                                            std::size_t number) {
@@ -31,7 +31,7 @@ std::optional<std::size_t> needed_channels([[maybe_unused]] const O& operation, 
   return {};
 }
 
-// Moves inputs to the layouts that an operation needs, and their gradients back. The moved ones are in the scratch.
+// Moves inputs to the layouts that an operation needs, and gradients back. The scratch holds moved inputs.
 class AdaptedOp : public Op {
  public:
   AdaptedOp(const Specs& have, const Specs& need, std::unique_ptr<Op> op, Context& context) : op_(std::move(op)) {

@@ -135,7 +135,7 @@ class MaxPoolOp : public Op, public NeighbourFusion {
   Pool pool_;
   unsigned inputs_, outputs_;          // in vectors
   Buffer from_;                        // Numbers for each output vector; empty in inference
-  FusibleNorm::OutputFactors norm_{};  // of the batch norm before it, if it does its passes
+  FusibleNorm::OutputFactors norm_{};  // if the pool does the passes of the batch norm before it
   const T* input_ = nullptr;
   T* output_values_ = nullptr;
   const T* output_gradient_ = nullptr;

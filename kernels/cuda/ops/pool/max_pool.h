@@ -22,7 +22,7 @@ struct Pool {
 
 constexpr unsigned kNoPixel = 255;  // the ReLU was inactive
 
-// For each value in an output vector, the number that its pixel has in the window: a byte each.
+// Holds, per value in an output vector, the source pixel's number in the window: a byte each.
 template <class T>
 struct alignas(kLanes<T>) Numbers {
   std::uint32_t words[kLanes<T> / 4];

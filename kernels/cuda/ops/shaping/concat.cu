@@ -20,10 +20,10 @@ struct Piece<T, 1> {
   __device__ static T stored(const Floats<1>& values) { return T(values.at[0]); }
 };
 
-// Columns that are copied or added from a matrix to another with the same row count. All sizes are in pieces.
+// Columns copied or added from a matrix to another with the same row count. All sizes are in pieces.
 struct Strip {
   unsigned from_width, from_column, to_width, to_column;
-  unsigned copied, written;  // columns; those from `copied` on become zeros
+  unsigned copied, written;  // columns; columns from `copied` on become zeros
   bool accumulate;
 };
 

@@ -14,8 +14,8 @@ struct Extents {
 };
 
 // Output element i along the dimension sums the input's elements list[begin[i]] to before list[begin[i + 1]]. A gather
-// has a single element in each list; its backward pass has the elements that were read from i. `channels`: the
-// dimension is the channels', so each lane has a separate list.
+// has a single element in each list; the backward pass lists the elements that read from i. `channels`: the dimension
+// is the channels', so each lane has a separate list.
 template <class T, bool channels>
 __global__ void add_up_lists(Predecessor previous, Extents from_size, Extents to_size, unsigned outputs,
                              const std::uint32_t* begin, const std::uint32_t* list, const T* from, InputGradient<T> to,

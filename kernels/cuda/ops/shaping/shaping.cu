@@ -80,7 +80,7 @@ __global__ void reshape(Predecessor previous, const __grid_constant__ Loop<1> lo
   }
 }
 
-// Returns the output dimension that is the input's channels, if there is one: it has as many elements before it.
+// Returns the output dimension that is the input's channels, if any: equally many elements come before it.
 std::optional<std::size_t> kept_channels(const TensorSpec& input, const Shape& output) {
   const std::size_t axis = channels_last(input).axis();
   const auto before = [](const Shape& shape, std::size_t dimension) {

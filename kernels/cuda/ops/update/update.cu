@@ -108,8 +108,8 @@ __device__ void apply(const Step& step, std::uint32_t segment, const SegmentFact
   if constexpr (Step::kStates > 1) store_floats(second, second_state);
 }
 
-// Processes 4 floats at a time. Reads and writes each weight and its data once. Sets `diverged` if a value that it
-// writes to the weights is not finite.
+// Processes 4 floats at a time. Reads and writes each weight and the weight's data once. Sets `diverged` if a written
+// weight is not finite.
 template <class Step, class T>
 __global__ void update(Predecessor previous, Step step, Arenas<T> arenas, const Owner* owners,
                        const SegmentFactors* factors, std::size_t begin, std::size_t end, const std::uint32_t* skip,
