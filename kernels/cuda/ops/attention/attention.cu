@@ -9,9 +9,9 @@
 // Dao, "FlashAttention-2", ICLR 2024: a thread block has a tile of queries, or in backward a tile of keys, and visits
 // all tiles of keys (in backward: of queries), so that no matrix of attention weights is in memory. Sums are float32.
 //
-// If cuDNN has a plan for a pass, possible in 16 bits only, uses that plan instead, except with dropout, where the
-// masks are ours. cuDNN and these kernels store logarithms of sums in the same form, so either can compute the backward
-// pass after the other's forward.
+// A pass runs cuDNN's plan instead, if cuDNN has any (in 16 bits only), except with dropout, where the masks are ours.
+// cuDNN and these kernels store logarithms of sums in the same form, so either can compute the backward pass after the
+// other's forward.
 namespace annulus::cuda {
 namespace {
 
