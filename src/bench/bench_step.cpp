@@ -38,6 +38,7 @@
 #include "src/step/strategies.h"
 #include "src/step/timeline.h"
 #include "src/step/utilization.h"
+#include "src/train/optimizer_options.h"
 #include "src/train/training_setup.h"
 
 namespace annulus {
@@ -91,8 +92,8 @@ std::size_t length_of(const Graph& graph) {
 }
 
 UpdateRule rule_of(const TrainedNetwork* trained) {
-  TrainOptions options;  // the rates do not matter here
-  if (trained != nullptr) options.optimizer = trained->checkpoint().optimizer;
+  OptimizerOptions options;  // the rates do not matter here
+  if (trained != nullptr) options.kind = trained->checkpoint().optimizer;
   return update_rule(options);
 }
 
@@ -137,12 +138,11 @@ std::unique_ptr<AllReduce> open_all_reduce(const std::string& algorithm, const W
 
 // An all-reduce, a model with gradients in memory that the all-reduce allocated, and the measured steps.
 struct Candidate {
-  Candidate(const std::string& algorithm_, const std::string& strategy_, const World& world,
-            const BenchStepOptions& options, Device& device, const Graph& graph, double clock_offset,
-            Timeline& timeline, const TrainedNetwork* trained)
+  Candidate(const std::string& algorithm_, Strategy strategy_, const World& world, const BenchStepOptions& options,
+            Device& device, const Graph& graph, double clock_offset, Timeline& timeline, const TrainedNetwork* trained)
       : algorithm(algorithm_),
         strategy(strategy_),
-        name(strategy == "synchronous" ? algorithm : fmt::format("{}/{}", algorithm, strategy)),
+        name(strategy == Strategy::synchronous ? algorithm : fmt::format("{}/{}", algorithm, to_string(strategy))),
         all_reduce(open_all_reduce(algorithm, world, options, device)),
         model(
             device, graph, Mode::training, pass_of(options, world), allocate_in(*all_reduce), [] {},
@@ -171,7 +171,8 @@ struct Candidate {
     optimizer.set_step(trained.checkpoint().run.step);
   }
 
-  std::string algorithm, strategy;
+  std::string algorithm;
+  Strategy strategy;
   std::string name;  // both of these
   std::unique_ptr<AllReduce> all_reduce;
   Model model;
@@ -195,7 +196,7 @@ void report_memory(const World& world, const BenchStepOptions& options, const Gr
   constexpr std::size_t arenas = 3;  // weights, gradients, momenta
   const std::size_t one = activation_arena_bytes(device, graph, Mode::training, options.batch) +
                           arenas * total_cost(graph).gradient_bytes();
-  const std::size_t bytes = one * options.all_reduce.size() * options.strategy.size();
+  const std::size_t bytes = one * options.all_reduce.size() * options.strategies.size();
   if (const std::size_t allowed = memory_share(); bytes > allowed)
     fail("{} with --batch {} takes about {} of memory on each rank, which may use {} ({}{}): give a smaller --batch",
          options.model, options.batch, format_bytes(bytes), format_bytes(allowed), allowed_memory().source,
@@ -405,7 +406,7 @@ nlohmann::json row(const Candidate& c, const World& world, const BenchStepOption
                       {"batch", options.batch},
                       {"ranks", world.size()},
                       {"algorithm", c.algorithm},
-                      {"strategy", c.strategy},
+                      {"strategy", to_string(c.strategy)},
                       {"buckets", c.buckets},
                       {"steps", c.seconds.size()},
                       {"median_seconds", found.median_step},
@@ -458,7 +459,7 @@ void bench_step(const World& world, const BenchStepOptions& given) {
                       measure_utilization(world, *device, graph)};
   Candidates candidates;
   for (const std::string& algorithm : options.all_reduce)
-    for (const std::string& strategy : options.strategy)
+    for (const Strategy strategy : options.strategies)
       candidates.emplace_back(algorithm, strategy, world, options, *device, graph, clock_offset, timeline,
                               trained ? &*trained : nullptr);
 

@@ -8,6 +8,7 @@
 #include "collectives/world/world.h"
 #include "src/data/data_options.h"
 #include "src/job/open_device.h"
+#include "src/step/strategy.h"
 #include "src/step/timeline.h"
 
 namespace annulus {
@@ -25,7 +26,7 @@ struct BenchStepOptions {
   std::size_t batch = 64;                       // per rank
   std::size_t shards = 0;                       // see TrainOptions
   std::vector<std::string> all_reduce{"auto"};  // compared with each other, each with each strategy
-  std::vector<std::string> strategy{"synchronous"};
+  std::vector<Strategy> strategies{Strategy::synchronous};
   std::string wire = "fp32";
   std::string recompute = "none";
   BucketOptions buckets;

@@ -1,5 +1,7 @@
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <iterator>
 #include <memory>
 
 #include "collectives/all_reduce.h"
@@ -13,6 +15,7 @@
 #include "src/cli/numbers.h"
 #include "src/data/dataset.h"
 #include "src/onnx/network_file.h"
+#include "src/step/strategies.h"
 
 namespace annulus {
 
@@ -121,8 +124,13 @@ void add_bench(CLI::App& app, Command& chosen) {
       ->check(one_of(all_reduce_names()))
       ->delimiter(',')
       ->default_str("auto");
-  step->add_option("--strategy", s.strategy,
-                   "Strategies, as in annulus train --strategy: synchronous, sharded, or both in turns")
+  const auto parse_strategies = [&s](const std::vector<std::string>& names) {
+    s.strategies.clear();
+    std::ranges::transform(names, std::back_inserter(s.strategies), parse_strategy);
+  };
+  step->add_option_function<std::vector<std::string>>(
+          "--strategy", parse_strategies,
+          "Strategies, as in annulus train --strategy: synchronous, sharded, or both in turns")
       ->group("All-reduce")
       ->check(one_of({"synchronous", "sharded"}))
       ->delimiter(',')

@@ -1,11 +1,11 @@
 #pragma once
 
 #include <cstddef>
-#include <string>
 
 #include "collectives/pipeline_link.h"
 #include "src/step/parts.h"
 #include "src/step/round_options.h"
+#include "src/step/strategy.h"
 
 namespace annulus {
 
@@ -20,7 +20,7 @@ struct StepOptions {
   std::size_t global_batch = 0;  // the maximum of a step; only needed if an embedding is shared, or there are rounds
   // See make_step(). REQUIRES for all but synchronous: no shards; for local and async no deferring; for async no
   // clipping.
-  std::string strategy = "synchronous";
+  Strategy strategy = Strategy::synchronous;
   RoundOptions round{};
   // The other stages, if the model is a stage of a pipeline; null: it is whole. Then the parts are its micro-batches,
   // and `ranks` those with this stage. REQUIRES: no shards or deferring.

@@ -1,5 +1,7 @@
 #include "src/step/strategies.h"
 
+#include <algorithm>
+
 #include "kernels/base/error.h"
 #include "src/step/async_step.h"
 #include "src/step/local_step.h"
@@ -15,31 +17,31 @@ PartPlan StepOptions::part_plan() const {
 }
 
 std::unique_ptr<Step> make_step(const StepTools& tools, const BucketOptions& buckets, const StepOptions& options) {
-  if (options.strategy == "local") return std::make_unique<LocalStep>(tools, buckets, options);
-  if (options.strategy == "async") return std::make_unique<AsyncStep>(tools, buckets, options);
-  if (options.strategy == "synchronous" || options.strategy == "sharded")
-    return std::make_unique<SynchronousStep>(tools, buckets, options);
-  fail("unknown strategy '{}'", options.strategy);
+  if (options.strategy == Strategy::local) return std::make_unique<LocalStep>(tools, buckets, options);
+  if (options.strategy == Strategy::async) return std::make_unique<AsyncStep>(tools, buckets, options);
+  return std::make_unique<SynchronousStep>(tools, buckets, options);
 }
 
 Parameters::Allocate allocate_in(AllReduce& all_reduce) {
   return [&all_reduce](std::size_t bytes) { return all_reduce.allocate(bytes); };
 }
 
-Parameters::Allocate allocate_weights(const std::string& strategy, AllReduce& all_reduce) {
-  if (strategy != "sharded") return {};
+Parameters::Allocate allocate_weights(Strategy strategy, AllReduce& all_reduce) {
+  if (strategy != Strategy::sharded) return {};
   return [&all_reduce](std::size_t bytes) { return all_reduce.allocate(bytes, Memory::common); };
 }
 
-Optimizer::Keeps kept_by(const std::string& strategy) {
-  return strategy == "sharded" || strategy == "async" ? Optimizer::Keeps::slices : Optimizer::Keeps::all;
+Optimizer::Keeps kept_by(Strategy strategy) {
+  const bool all = strategy == Strategy::synchronous || strategy == Strategy::local;
+  return all ? Optimizer::Keeps::all : Optimizer::Keeps::slices;
 }
 
 const std::vector<StrategyUse>& strategy_uses() {
-  static const std::vector<StrategyUse> uses{{"synchronous", "by default"},
-                                             {"sharded", "if the optimizer's state does not fit into a rank's memory"},
-                                             {"local", "if the network is slow, or some ranks are"},
-                                             {"async", "if some ranks are slow, or disturbed now and then"}};
+  static const std::vector<StrategyUse> uses{
+      {Strategy::synchronous, "synchronous", "by default"},
+      {Strategy::sharded, "sharded", "if the optimizer's state does not fit into a rank's memory"},
+      {Strategy::local, "local", "if the network is slow, or some ranks are"},
+      {Strategy::async, "async", "if some ranks are slow, or disturbed now and then"}};
   return uses;
 }
 
@@ -47,6 +49,16 @@ std::vector<std::string> strategy_names() {
   std::vector<std::string> names;
   for (const StrategyUse& use : strategy_uses()) names.push_back(use.name);
   return names;
+}
+
+Strategy parse_strategy(const std::string& name) {
+  const auto found = std::ranges::find(strategy_uses(), name, &StrategyUse::name);
+  if (found == strategy_uses().end()) fail("unknown strategy '{}'", name);
+  return found->strategy;
+}
+
+std::string to_string(Strategy strategy) {
+  return std::ranges::find(strategy_uses(), strategy, &StrategyUse::strategy)->name;
 }
 
 }  // namespace annulus

@@ -8,7 +8,7 @@ namespace {
 
 GradientBuckets cut_for_step(const StepTools& tools, const BucketOptions& buckets, const StepOptions& options) {
   return cut_gradients(tools.model, tools.all_reduce, buckets, MetricsSlots(tools.model).bytes(),
-                       tied_table(tools.model), options.strategy == "sharded");
+                       tied_table(tools.model), options.strategy == Strategy::sharded);
 }
 
 }  // namespace

@@ -101,8 +101,8 @@ class Scattered final : public UpdateShare {
 
 }  // namespace
 
-std::unique_ptr<UpdateShare> make_update_share(const std::string& strategy, const StepTools& tools) {
-  if (strategy != "sharded") return std::make_unique<Whole>(tools.optimizer);
+std::unique_ptr<UpdateShare> make_update_share(Strategy strategy, const StepTools& tools) {
+  if (strategy != Strategy::sharded) return std::make_unique<Whole>(tools.optimizer);
   if (const AllReduceInfo& info = tools.all_reduce.info(); !info.halves)
     fail(
         "--strategy sharded needs an all-reduce of reduce-scatter and all-gather, such as {}, and this one is {}: "

@@ -1,11 +1,11 @@
 #pragma once
 
 #include <memory>
-#include <string>
 
 #include "collectives/gradient_buckets.h"
 #include "src/step/kept_state.h"
 #include "src/step/step_tools.h"
+#include "src/step/strategy.h"
 
 namespace annulus {
 
@@ -35,9 +35,9 @@ class UpdateShare : public KeptState {
   const bool scatters_, common_;
 };
 
-// The share of the strategy "synchronous", the whole, or "sharded"; see make_step(). The tools must outlive it. Throws
+// The share of a synchronous step, the whole, or of a sharded one; see make_step(). The tools must outlive it. Throws
 // Error if the all-reduce cannot scatter.
-std::unique_ptr<UpdateShare> make_update_share(const std::string& strategy, const StepTools& tools);
+std::unique_ptr<UpdateShare> make_update_share(Strategy strategy, const StepTools& tools);
 
 // Returns a slice of an arena; `range` is in floats.
 inline DeviceView slice_of(DeviceView arena, const Range& range) {

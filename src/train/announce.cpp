@@ -27,6 +27,19 @@ std::string splits(const TrainingInputs& inputs) {
   return training + ", " + part(inputs.evaluated) + " and " + part(*inputs.test);
 }
 
+void announce_rounds(const TrainingInputs& inputs) {
+  if (const auto* async = std::get_if<Async>(&inputs.options.strategy)) {
+    fmt::print("  rounds      of {}, each rank at most {} step{} ahead of the slowest\n", to_string(async->sync_every),
+               async->staleness, async->staleness == 1 ? "" : "s");
+    if (async->servers > 0)
+      fmt::print("  servers     {} of the ranks, from rank {} on: they only update weights\n", async->servers,
+                 inputs.workers());
+  }
+  if (const auto* local = std::get_if<Local>(&inputs.options.strategy))
+    fmt::print("  rounds      of {}, each update with {} samples; outer optimizer: {}\n", to_string(local->sync_every),
+               inputs.unit(), local->outer);
+}
+
 }  // namespace
 
 void announce(const TrainingInputs& inputs, const Replica& replica, const RunRecord& record,
@@ -74,15 +87,7 @@ void announce(const TrainingInputs& inputs, const Replica& replica, const RunRec
       step_options(inputs.replicas(), options, inputs.global_batch).part_plan().of(inputs.global_batch, share).size();
   fmt::print("  step        global batch {} ({} on rank 0{}), the loss is the mean over it\n", inputs.global_batch,
              share, parts > 1 ? fmt::format(", in {} {}", parts, options.shards > 0 ? "shards" : "parts") : "");
-  if (options.strategy == "async")
-    fmt::print("  rounds      of {}, each rank at most {} step{} ahead of the slowest\n", to_string(options.sync_every),
-               options.staleness, options.staleness == 1 ? "" : "s");
-  if (options.servers > 0)
-    fmt::print("  servers     {} of the ranks, from rank {} on: they only update weights\n", options.servers,
-               inputs.workers());
-  if (options.strategy == "local")
-    fmt::print("  rounds      of {}, each update with {} samples; outer optimizer: {}\n", to_string(options.sync_every),
-               inputs.unit(), options.outer);
+  announce_rounds(inputs);
   fmt::print("  rate        {}\n", inputs.schedule.description());
   if (const std::vector<float>& weights = inputs.task.class_weights; !weights.empty())
     fmt::print("  loss        classes are weighted, from {:.4g} to {:.4g}\n", std::ranges::min(weights),

@@ -20,9 +20,9 @@ Graph graph_of(const TrainingInputs& inputs) {
 std::optional<PipelinePlan> plan_stages(const TrainingInputs& inputs, Activity& activity) {
   if (!inputs.pipeline) return std::nullopt;
   const TrainOptions& options = inputs.options;
-  const std::size_t states = options.optimizer == "adamw" ? 2 : 1, earlier_parts = options.accumulate > 1 ? 1 : 0;
+  const std::size_t states = options.optimizer.kind == "adamw" ? 2 : 1, earlier_parts = options.accumulate > 1 ? 1 : 0;
   const std::size_t arenas = 2 + states + earlier_parts + (options.ema > 0 ? 1 : 0);  // with weights and gradients
-  return plan_pipeline(inputs.world, *inputs.device, graph_of(inputs), options.pipeline, options.accumulate,
+  return plan_pipeline(inputs.world, *inputs.device, graph_of(inputs), stages_of(options.strategy), options.accumulate,
                        inputs.largest_pass(), arenas, activity);
 }
 
@@ -40,10 +40,12 @@ Replica::Replica(const TrainingInputs& inputs, AllReduce& all_reduce_, RunRecord
       plan(plan_stages(inputs, record.activity)),
       model(
           *inputs.device, graph_of(inputs), Mode::training, inputs.largest_pass(), allocate_in(all_reduce),
-          [&activity = record.activity] { activity.tick(); }, allocate_weights(inputs.options.strategy, all_reduce),
+          [&activity = record.activity] { activity.tick(); },
+          allocate_weights(strategy_of(inputs.options.strategy), all_reduce),
           plan ? std::optional(plan->nodes[link->stage()]) : std::nullopt),
-      optimizer(*inputs.device, model.parameters(), update_rule(inputs.options), inputs.schedule.rate(0),
-                inputs.options.ema, kept_by(inputs.options.strategy), update_factors(inputs.options, model.graph())),
+      optimizer(*inputs.device, model.parameters(), update_rule(inputs.options.optimizer), inputs.schedule.rate(0),
+                inputs.options.ema, kept_by(strategy_of(inputs.options.strategy)),
+                update_factors(inputs.options, model.graph())),
       ledger(record.clock_offset),
       step(make_step({model, all_reduce, optimizer, ledger, record.activity, record.timeline.step()},
                      inputs.options.buckets, options_of(inputs, link.get()))) {
@@ -67,7 +69,7 @@ std::string Replica::summation(const TrainingInputs& inputs) const {
   const int ranks = inputs.replicas().size();
   if (ranks == 1) return "one rank" + parts;
   const std::string rounds =
-      inputs.has_rounds() ? fmt::format(", rounds of {}", to_string(inputs.options.sync_every)) : "";
+      inputs.has_rounds() ? fmt::format(", rounds of {}", to_string(*round_of(inputs.options.strategy))) : "";
   return fmt::format("{} ranks, {}, buckets of {}{}{}", ranks, all_reduce.info().order,
                      format_bytes(resolve(inputs.options.buckets, model.parameters()).bytes), parts, rounds);
 }

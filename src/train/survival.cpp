@@ -35,7 +35,8 @@ Survival::Survival(Membership& membership, World& world, const TrainingInputs& i
     copies_.push_back({StateCopy(replica.model, replica.optimizer, replica.step->kept_state()), {}});
   if (!rounds) replica.step->hooks.before_update = [this] { copy(); };
   note_dispensable();
-  if (inputs.options.strategy == "async") replica.step->hooks.regroup = [this] { return regroup(); };
+  if (strategy_of(inputs.options.strategy) == Strategy::async)
+    replica.step->hooks.regroup = [this] { return regroup(); };
   copy();
 }
 
@@ -224,8 +225,8 @@ void Survival::report(std::span<LostRank> losses) {
         "rank {} on {} was lost in step {}: {} rank{} go{} on after step {}", loss.rank, loss.host, reached_ + 1,
         world_.size(), world_.size() == 1 ? "" : "s", world_.size() == 1 ? "es" : "", state_.step)));
   }
-  if (static_cast<std::size_t>(world_.size()) < inputs_.options.min_ranks) {
-    record_.progress.line(fmt::format("fewer ranks than --min-ranks {}", inputs_.options.min_ranks));
+  if (static_cast<std::size_t>(world_.size()) < inputs_.options.survival.min_ranks) {
+    record_.progress.line(fmt::format("fewer ranks than --min-ranks {}", inputs_.options.survival.min_ranks));
     request_stop();
   }
 }

@@ -88,7 +88,7 @@ std::optional<std::size_t> earlier_crossover(const TrainingInputs& inputs, const
 
 std::unique_ptr<AllReduce> open_all_reduce(const TrainingInputs& inputs, const RunState& state) {
   const TrainOptions& options = inputs.options;
-  if (options.shards > 0 || options.survive)
+  if (options.shards > 0 || options.survival.on)
     return make_shard_all_reduce(inputs.replicas(), *inputs.device, options.shards);
   return make_all_reduce(options.all_reduce, inputs.replicas(), *inputs.device, parse_wire_type(options.wire),
                          earlier_crossover(inputs, state));
@@ -122,7 +122,7 @@ void fill_in(const TrainingInputs& inputs, const Replica& replica, RunResult& re
   const std::string now = date_and_time(inputs.world);
   if (result.began.empty()) result.began = now;
   result.ranks = inputs.world.size();
-  result.servers = inputs.options.servers;
+  result.servers = servers_of(inputs.options.strategy);
   result.global_batch = inputs.global_batch;
   result.unit = SampleUnit(inputs.training->info().length);
   result.utilization = measure_utilization(inputs.world, *inputs.device, replica.model.graph());
@@ -163,7 +163,7 @@ void report_changes(const TrainingInputs& inputs, const RunState& state, RunReco
 void report_resumption(const TrainingInputs& inputs, const Resumption& resumption, RunRecord& record) {
   const RunState& state = resumption.state;
   record.result.earlier_seconds = static_cast<double>(state.milliseconds) / 1e3;
-  if (inputs.world.root() || inputs.options.survive)  // any rank may have to write the results in the end
+  if (inputs.world.root() || inputs.options.survival.on)  // any rank may have to write the results in the end
     read_earlier_results(inputs.options.out / "results.json", state.cursor.epoch, state.step, record.result);
   if (!inputs.world.root()) return;
   for (const std::string& line : resumption.stored->damaged) record.progress.line(line);
@@ -352,12 +352,12 @@ int train_in(World& world, const TrainOptions& options, Watchdog& watchdog, Memb
 
 int train(const World& everyone, const TrainOptions& options, Watchdog& watchdog) {
   World world = everyone;
-  if (!options.survive || world.size() == 1) return train_in(world, options, watchdog, nullptr);
+  if (!options.survival.on || world.size() == 1) return train_in(world, options, watchdog, nullptr);
   if (mpirun_ends_with_a_rank())
     fail(
         "--survive needs a launcher that does not end the job when a rank dies: scripts/launch or mpirun "
         "--enable-recovery");
-  Membership membership(world, options.lost_after);
+  Membership membership(world, options.survival.lost_after);
   try {
     membership.leave(status_after_output(train_in(world, options, watchdog, &membership)));
   } catch (const std::exception&) {

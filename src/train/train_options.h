@@ -15,7 +15,9 @@
 #include "src/step/timeline.h"
 #include "src/train/goal.h"
 #include "src/train/interval.h"
+#include "src/train/optimizer_options.h"
 #include "src/train/schedule.h"
+#include "src/train/strategy_options.h"
 
 namespace annulus {
 
@@ -23,6 +25,13 @@ namespace annulus {
 struct PatternValue {
   std::string pattern;
   float value;
+};
+
+// What happens when ranks are lost.
+struct SurvivalOptions {
+  bool on = false;            // go on without them
+  std::size_t min_ranks = 1;  // fewer write a checkpoint and end
+  double lost_after = 2;      // seconds of silence
 };
 
 // The options of `annulus train`.
@@ -36,28 +45,19 @@ struct TrainOptions {
   std::size_t batch = 64;        // per rank, or per pipeline
   std::size_t global_batch = 0;  // over all ranks; 0: batch on each
   std::size_t accumulate = 1;    // number of parts in which a rank computes its share of a step
-  std::size_t pipeline = 1;      // number of stages of which each rank computes one
   std::size_t shards = 0;  // in which the global batch is computed, see collectives/shard_tree.h; 0: as many as ranks
-  bool survive = false;    // go on when ranks are lost
-  std::size_t min_ranks = 1;  // fewer write a checkpoint and end
-  double lost_after = 2;      // seconds of silence
+  SurvivalOptions survival;
   std::size_t epochs = 1;
   std::size_t max_steps = 0;       // 0: no limit
   std::optional<Goal> until;       // the run ends when an evaluation reaches it
   std::size_t patience = 0;        // evaluations in a row that are not the best, after which the run ends; 0: no limit
   std::optional<Measure> best_by;  // none: the main measure of the data
   ScheduleOptions schedule;
-  std::string optimizer = "sgd";
-  float momentum = 0.9f;
-  float weight_decay = 0;
-  bool nesterov = false;
-  std::vector<float> betas{0.9f, 0.999f};
+  OptimizerOptions optimizer;
   std::vector<PatternValue> rate_factors, weight_decays;  // of parameters; the last that matches counts
   float head_rate = 1;                                    // a factor, too
-  float epsilon = 1e-8f;
-  float trust = 0.001f;
-  float clip_norm = 0;  // 0: gradients are not clipped
-  double ema = 0;       // decay of the moving average of the weights; 0: none
+  float clip_norm = 0;                                    // 0: gradients are not clipped
+  double ema = 0;                                         // decay of the moving average of the weights; 0: none
   bool sync_batch_norm = false;
   std::string recompute = "none";
   float dropout = 0;          // of transformers
@@ -71,13 +71,7 @@ struct TrainOptions {
   std::string weights = "auto";
   std::string pixels = "auto";  // that the network of an ONNX file reads, see parse_pixels()
   std::uint64_t seed = 1;
-  std::string strategy = "synchronous";            // see make_strategy()
-  Interval sync_every{Interval::Unit::steps, 20};  // of a round of local and async: steps or seconds
-  // Of async: the most steps that a rank may be ahead of the slowest one. With 4, as momentum makes old gradients
-  // larger, training collapses if ranks outnumber processors.
-  std::size_t staleness = 1;
-  std::size_t servers = 0;        // the last ranks, which only serve (async); 0: all ranks do
-  std::string outer = "average";  // the local strategy's outer optimizer
+  StrategyOptions strategy;
   std::string all_reduce = "auto";
   std::string wire = "fp32";
   BucketOptions buckets;

@@ -93,7 +93,8 @@ void expect_measures(const TrainOptions& options, const DatasetInfo& info) {
 TrainingInputs::TrainingInputs(const World& world_, const TrainOptions& options_)
     : world(world_),
       options(options_),
-      pipeline(options.pipeline > 1 ? std::make_optional<PipelineRanks>(world, options.pipeline) : std::nullopt),
+      pipeline(stages_of(options.strategy) > 1 ? std::make_optional<PipelineRanks>(world, stages_of(options.strategy))
+                                               : std::nullopt),
       device(open_device(world, options.device)),
       training(open_samples(data_files(options.data.files), "train", options.data.length)),
       training_plan(plan_input(options.data, training->info(), Purpose::training, decoding_threads(world, *device))),
@@ -121,12 +122,13 @@ std::string TrainingInputs::choose_decoder(std::optional<bool> earlier) {
 }
 
 std::size_t TrainingInputs::step_size() const {
-  return has_rounds() && !has_timed_rounds() ? global_batch * static_cast<std::size_t>(options.sync_every.count)
-                                             : global_batch;
+  return has_rounds() && !has_timed_rounds()
+             ? global_batch * static_cast<std::size_t>(round_of(options.strategy)->count)
+             : global_batch;
 }
 
 std::size_t TrainingInputs::round_step_size() const {
-  return options.strategy == "async" && !has_timed_rounds() ? global_batch : 0;
+  return std::holds_alternative<Async>(options.strategy) && !has_timed_rounds() ? global_batch : 0;
 }
 
 std::size_t TrainingInputs::unit() const {
@@ -149,7 +151,7 @@ std::size_t TrainingInputs::shards() const {
 
 std::size_t TrainingInputs::largest_pass() const {
   const std::size_t images = std::min(global_batch, training->info().size);
-  if (options.strategy == "local") return std::min(unit(), images);
+  if (std::holds_alternative<Local>(options.strategy)) return std::min(unit(), images);
   const std::size_t largest = std::max<std::size_t>(split(images, shards(), 0).size(), 1);
   return options.shards > 0 ? largest : split(largest, std::min(options.accumulate, largest), 0).size();
 }

@@ -71,8 +71,8 @@ struct TrainingInputs {
   // empty.
   std::string early_end(const RunState& state) const;
   bool complete(const RunState& state) const;  // all epochs or steps are done, or it ends early
-  bool has_rounds() const { return options.strategy == "local" || options.strategy == "async"; }
-  bool has_timed_rounds() const { return has_rounds() && options.sync_every.unit == Interval::Unit::seconds; }
+  bool has_rounds() const { return round_of(options.strategy) != nullptr; }
+  bool has_timed_rounds() const { return has_rounds() && round_of(options.strategy)->unit == Interval::Unit::seconds; }
   Measure best_by() const { return options.best_by.value_or(measures_of(training->info()).front()); }
   CheckpointFolder checkpoints(CheckpointFolder::Reached reached = [](std::uint64_t, std::string_view) {}) const {
     return {options.out, options.keep, std::move(reached), best_by()};

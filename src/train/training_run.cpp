@@ -48,7 +48,7 @@ TrainingRun::TrainingRun(const TrainingInputs& inputs, Replica& replica, RunReco
   replica.step->hooks.peek_next = [this] { return loader_.peek(); };
   replica.step->hooks.before_part = [this](std::size_t number) { inject_before(state_.step + 1 + number); };
   if (!inputs.has_timed_rounds()) return;
-  pace_.emplace(options_.sync_every.count, inputs.workers());
+  pace_.emplace(round_of(options_.strategy)->count, inputs.workers());
   for (int round = 0; round < 2; ++round) loader_.plan(pace_->plan());  // the loader is one ahead
 }
 
@@ -418,7 +418,7 @@ void TrainingRun::warn_of_rise() {
   if (const auto rise = loss_rise(losses))
     record_.progress.line(fmt::format("{}the loss of epoch {} is {:.1f} times that of epoch {}: lower --lr{}",
                                       warning_mark(), epochs.back().epoch, rise->factor, epochs[rise->since].epoch,
-                                      options_.strategy == "async" ? " or --staleness" : ""));
+                                      strategy_of(options_.strategy) == Strategy::async ? " or --staleness" : ""));
 }
 
 void TrainingRun::finish(const std::string& status) {

@@ -82,13 +82,6 @@ Task task_of(const Samples& training, const InputPlan& input, const TrainOptions
   return task;
 }
 
-UpdateRule update_rule(const TrainOptions& options) {
-  if (options.optimizer == "lars") return Lars{options.momentum, options.weight_decay, options.trust};
-  if (options.optimizer == "adamw")
-    return AdamW{options.betas[0], options.betas[1], options.epsilon, options.weight_decay};
-  return Sgd{options.momentum, options.weight_decay, options.nesterov};
-}
-
 namespace {
 
 // Returns the value of the last pattern that matches.
@@ -148,26 +141,29 @@ namespace {
 // steps.
 std::size_t part_size(const World& world, const TrainOptions& options, std::size_t global_batch) {
   const auto share = [&](std::size_t rank) { return split(global_batch, workers_of(world, options), rank).size(); };
-  if (options.strategy == "local") return share(0);
-  if (options.strategy != "async") return 0;
-  return share(options.sync_every.unit == Interval::Unit::seconds ? workers_of(world, options) - 1
-                                                                  : static_cast<std::size_t>(world.rank()));
+  const Interval* round = round_of(options.strategy);
+  if (round == nullptr) return 0;
+  if (std::holds_alternative<Local>(options.strategy)) return share(0);
+  return share(round->unit == Interval::Unit::seconds ? workers_of(world, options) - 1
+                                                      : static_cast<std::size_t>(world.rank()));
 }
 
 }  // namespace
 
 StepOptions step_options(const World& world, const TrainOptions& options, std::size_t global_batch) {
   const auto ranks = static_cast<std::size_t>(world.size());
+  const auto* local = std::get_if<Local>(&options.strategy);
+  const auto* async = std::get_if<Async>(&options.strategy);
   return {.parts = options.accumulate,
           .shards = options.shards,
           .rank = static_cast<std::size_t>(world.rank()),
           .ranks = ranks,
           .clip_norm = options.clip_norm,
           .global_batch = global_batch,
-          .strategy = options.strategy,
-          .round = {part_size(world, options, global_batch), options.outer, workers_of(world, options), global_batch,
-                    options.staleness, ranks - workers_of(world, options), choose_threads(options.device.threads).count,
-                    &world}};
+          .strategy = strategy_of(options.strategy),
+          .round = {part_size(world, options, global_batch), local == nullptr ? Local{}.outer : local->outer,
+                    workers_of(world, options), global_batch, async == nullptr ? 0 : async->staleness,
+                    ranks - workers_of(world, options), choose_threads(options.device.threads).count, &world}};
 }
 
 void expect_same_passes(const World& world, const TrainOptions& options, std::size_t images) {
@@ -185,12 +181,12 @@ void expect_same_passes(const World& world, const TrainOptions& options, std::si
 
 std::size_t workers_of(const World& world, const TrainOptions& options) {
   const auto ranks = static_cast<std::size_t>(world.size());
-  return ranks - std::min(options.servers, ranks - 1);
+  return ranks - std::min(servers_of(options.strategy), ranks - 1);
 }
 
 std::size_t global_batch_of(const World& world, const TrainOptions& options) {
-  if (const auto all = static_cast<std::size_t>(world.size()); options.servers >= all)
-    fail("--servers {}: at least one of {} ranks must compute", options.servers, all);
+  const std::size_t all = static_cast<std::size_t>(world.size()), servers = servers_of(options.strategy);
+  if (servers >= all) fail("--servers {}: at least one of {} ranks must compute", servers, all);
   const std::size_t ranks = workers_of(world, options);
   const std::size_t shards = options.shards > 0 ? options.shards : ranks;
   check_shards(shards, ranks);

@@ -25,7 +25,6 @@ Task task_of(const Samples& training, const InputPlan& input, const TrainOptions
 Graph graph_of(const World& world, const TrainOptions& options, const std::string& onnx, const Task& task);
 // What differs for the parameters that --lr-for, --weight-decay-for and --head-lr name. `options` must outlive it.
 Optimizer::FactorsOf update_factors(const TrainOptions& options, const Graph& graph);
-UpdateRule update_rule(const TrainOptions& options);
 StepOptions step_options(const World& world, const TrainOptions& options, std::size_t global_batch);
 // Returns the number of ranks that compute, the first ones; the others only serve (--servers). Of the ranks that are
 // left after others were lost, at least one computes.

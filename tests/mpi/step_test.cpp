@@ -511,7 +511,8 @@ TEST_CASE("sharded training has the bits of synchronous training and a share of 
   if (n == 1 && algorithm != "ring") return;
   const Graph graph = algorithm == "ring" ? with_shared_norms() : with_norms();
   Gatherable whole(world, algorithm, rule, {640, deferred}, {.clip_norm = clip_norm}, graph, wire),
-      sharded(world, algorithm, rule, {640, deferred}, {.clip_norm = clip_norm, .strategy = "sharded"}, graph, wire);
+      sharded(world, algorithm, rule, {640, deferred}, {.clip_norm = clip_norm, .strategy = Strategy::sharded}, graph,
+              wire);
   REQUIRE(whole.trainer->buckets().size() > 2);
   REQUIRE((sharded.trainer->buckets().deferred().size() > 0) == (deferred > 0));
   for (std::size_t step = 0; step < 4; ++step) {
@@ -565,7 +566,7 @@ TEST_CASE("sharded training has the bits of synchronous training if an embedding
   const Graph graph = make_model("gpt-tiny", token_task(kShape));
   const auto n = static_cast<std::size_t>(world.size());
   Gatherable whole(world, "auto", kRule, buckets, {.global_batch = 5 * n}, graph),
-      sharded(world, "auto", kRule, buckets, {.global_batch = 5 * n, .strategy = "sharded"}, graph);
+      sharded(world, "auto", kRule, buckets, {.global_batch = 5 * n, .strategy = Strategy::sharded}, graph);
   for (std::size_t step = 0; step < 4; ++step) {
     CAPTURE(step);
     const StepPlan what = plan(step, step == 2 ? 1 : 5 * n);
@@ -586,12 +587,13 @@ TEST_CASE("a rank keeps 1/N of the optimizer's state") {
   task.classes = 1000;
   Model model(
       *device, make_model("mlp", task), Mode::training, 1, allocate_in(*all_reduce), [] {},
-      allocate_weights("sharded", *all_reduce));
+      allocate_weights(Strategy::sharded, *all_reduce));
   Optimizer optimizer(*device, model.parameters(), AdamW{}, kRate);
   const auto whole = static_cast<double>(optimizer.state(0).bytes);
   Ledger ledger{0};
   Activity activity;
-  const auto trainer = make_step({model, *all_reduce, optimizer, ledger, activity}, {}, {.strategy = "sharded"});
+  const auto trainer =
+      make_step({model, *all_reduce, optimizer, ledger, activity}, {}, {.strategy = Strategy::sharded});
   for (std::size_t state = 0; state < 2; ++state)
     CHECK(static_cast<double>(optimizer.state(state).bytes) == Approx(whole / static_cast<double>(n)).epsilon(0.01));
 }
@@ -599,7 +601,7 @@ TEST_CASE("a rank keeps 1/N of the optimizer's state") {
 TEST_CASE("the sharded strategy refuses all-reduces without halves") {
   const World world;
   if (world.size() > 1)
-    CHECK_THROWS_WITH(Replica(world, "mpi", {}, {.strategy = "sharded"}),
+    CHECK_THROWS_WITH(Replica(world, "mpi", {}, {.strategy = Strategy::sharded}),
                       Catch::Contains("needs an all-reduce of reduce-scatter and all-gather"));
 }
 
@@ -638,14 +640,14 @@ TEST_CASE("a non-finite loss stops every rank before any parameter changes") {
 TEST_CASE("an update that diverges on one rank ends the next step on all, though the loss is finite") {
   const World world;
   const auto n = static_cast<std::size_t>(world.size());
-  const std::string strategy = GENERATE("synchronous", "sharded");
-  const std::string algorithm = strategy == "sharded" && n > 1 ? "ring" : "auto";
+  const Strategy strategy = GENERATE(Strategy::synchronous, Strategy::sharded);
+  const std::string algorithm = strategy == Strategy::sharded && n > 1 ? "ring" : "auto";
   Replica replica(world, algorithm, {64}, {.global_batch = n, .strategy = strategy}, with_norms());
   replica.step(world, plan(0, n));
   replica.trainer->finish();
   const Parameters& parameters = replica.model.parameters();
   const auto mean = std::ranges::find(parameters.all(), Role::statistic, &Parameter::role);  // not used in training
-  if (world.rank() + 1 == world.size() || strategy == "sharded")  // then all ranks may have the same weights
+  if (world.rank() + 1 == world.size() || strategy == Strategy::sharded)  // then all ranks may have the same weights
     floats(parameters.weight(*mean)).front() = std::numeric_limits<float>::infinity();
   CHECK_NOTHROW(replica.step(world, plan(1, n)));
   CHECK_THROWS_WITH(replica.step(world, plan(2, n)), Catch::Contains("an earlier update made parameters"));
@@ -668,7 +670,7 @@ constexpr std::size_t kOwnBatch = 3;
 
 StepOptions local_steps(const World& world, const std::string& outer) {
   const auto n = static_cast<std::size_t>(world.size());
-  return {.global_batch = kOwnBatch * n, .strategy = "local", .round = {kOwnBatch, outer, n}};
+  return {.global_batch = kOwnBatch * n, .strategy = Strategy::local, .round = {kOwnBatch, outer, n}};
 }
 
 double farthest(const std::vector<float>& a, const std::vector<float>& b) {
@@ -817,7 +819,7 @@ namespace {
 StepOptions async_steps(const World& world, std::size_t batch, std::size_t global_batch, std::size_t staleness,
                         std::size_t servers = 0) {
   return {.global_batch = global_batch,
-          .strategy = "async",
+          .strategy = Strategy::async,
           .round = {.batch = batch,
                     .ranks = static_cast<std::size_t>(world.size()) - servers,
                     .global_batch = global_batch,

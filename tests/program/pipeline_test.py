@@ -90,10 +90,10 @@ class Pipeline(helper.ProgramTest):
     def test_refusals(self):
         options = {**self.OPTIONS, "pipeline": 2}
         self.assert_all_refused((
-            ({"shards": 4, "accumulate": None}, "--pipeline does not support --shards yet"),
-            ({"strategy": "sharded"}, "--pipeline does not support --strategy sharded yet"),
-            ({"strategy": "local", "accumulate": None}, "--pipeline does not support --strategy local yet"),
-            ({"defer": 0.5}, "--pipeline does not support --defer yet")), **options)
+            ({"shards": 4, "accumulate": None}, "--pipeline does not support --shards"),
+            ({"strategy": "sharded"}, "--pipeline does not support --strategy sharded"),
+            ({"strategy": "local", "accumulate": None}, "--pipeline does not support --strategy local"),
+            ({"defer": 0.5}, "--pipeline does not support --defer")), **options)
         for ranks, number in (3, "3 ranks"), (1, "1 rank"):
             self.assert_all_refused((({}, f"{number} cannot be divided among 2 stages"),), ranks, **options)
 

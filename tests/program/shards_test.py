@@ -76,9 +76,10 @@ class Shards(helper.ProgramTest):
         self.assert_all_refused((
             ({"shards": 2}, "2 shards are too few for 3 ranks: use --shards 3 or more"),
             ({"global_batch": 7}, "--shards 8: a global batch of 7 has fewer samples"),
-            ({"accumulate": 2}, "--accumulate 2: shards are computed one by one anyway"),
-            ({"sync_batch_norm": True}, "--sync-batch-norm needs all ranks within a pass"),
-            ({"all_reduce": "ring"}, "--shards sums in an order of its own")), ranks=3, global_batch=62, shards=8)
+            ({"accumulate": 2}, "--shards does not go with --accumulate, because shards are computed one by one anyway"),
+            ({"sync_batch_norm": True}, "--shards does not go with --sync-batch-norm"),
+            ({"all_reduce": "ring"}, "--shards does not go with --all-reduce, because it sums in an order of its own")),
+            ranks=3, global_batch=62, shards=8)
 
 
 if __name__ == "__main__":

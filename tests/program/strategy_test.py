@@ -58,8 +58,8 @@ class Sharded(helper.ProgramTest):
 
     def test_refusals(self):
         self.assert_all_refused((
-            ({"optimizer": "lars", "defer": 0.5}, "--defer cannot be used with --optimizer lars"),
-            ({"shards": 4}, "--strategy sharded needs a reduce-scatter"),
+            ({"optimizer": "lars", "defer": 0.5}, "--defer does not go with --optimizer lars"),
+            ({"shards": 4}, "--strategy sharded does not support --shards, because a sum of shards in a tree has no reduce-scatter"),
             ({"all_reduce": "mpi"}, "needs an all-reduce of reduce-scatter and all-gather")), strategy="sharded")
 
 
@@ -205,7 +205,7 @@ class Async(RoundsTest):
             ({"wire": "bf16"}, "--strategy async does not support --wire"),
             ({"pipeline": 2}, "--pipeline does not support --strategy async"),
             ({"servers": 2}, "--servers 2: at least one of 2 ranks must compute"),
-            ({"strategy": "local", "staleness": 2}, "--staleness and --servers belong to --strategy async")),
+            ({"strategy": "local", "staleness": 2}, "--staleness belongs to --strategy async, and this is local")),
             strategy="async")
 
 

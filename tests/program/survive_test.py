@@ -297,12 +297,13 @@ class Survive(UndisturbedTest):
             "--enable-recovery"]), str(result))
 
     def test_it_needs_shards_or_rounds(self):
-        for strategy in "synchronous", "sharded":
+        for strategy, message in (("synchronous", "--survive without --shards, .*: add --shards N, or use --strategy local or async"),
+                                  ("sharded", "--survive, because it requires --shards: remove it, or use --strategy synchronous,")):
             result = run(*self.training(self.folder / "out", survive=True, strategy=strategy))
             self.assertEqual(result.status, 2)
-            self.assertRegex(result.messages[0], "--survive requires --shards, .* or use --strategy async or local")
+            self.assertRegex(result.messages[0], message)
         result = run(*self.training(self.folder / "out", survive=True, strategy="async", all_reduce="ring"))
-        self.assertRegex(result.messages[0], "--survive sums in an order of its own: remove --all-reduce and --wire")
+        self.assertRegex(result.messages[0], "--survive does not go with --all-reduce, .*: remove --all-reduce")
         result = run(*self.training(self.folder / "out", min_ranks=2))
         self.assertRegex(result.messages[0], "--min-ranks and --lost-after belong to --survive")
 

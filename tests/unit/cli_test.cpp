@@ -444,7 +444,7 @@ TEST_CASE("options of another optimizer or schedule are refused", "[cli]") {
                                        {"--optimizer adamw --momentum 0.5", "--momentum belongs to"},
                                        {"--lr-factor 0.5", "--lr-factor belongs to"},
                                        {"--schedule cosine --lr-power 1", "--lr-power belongs to"},
-                                       {"--sync-batch-norm --wire fp16", "--sync-batch-norm all-reduces statistics"},
+                                       {"--sync-batch-norm --wire fp16", "--sync-batch-norm does not go with --wire"},
                                        {"--batch 8 --global-batch 16", "excludes"},
                                        {"--schedule cosine --warmup 8", "leaves none of the 1 epochs"}}) {
     CAPTURE(options);

@@ -253,9 +253,9 @@ TEST_CASE("sharded steps keep a share of the optimizer's state in GPU memory") {
   const Task task{{64, 64, 3}, {0.5f, 0.5f, 0.5f}, {0.25f, 0.25f, 0.25f}, kClasses};
   Model model(
       *device, make_model("mlp", task), Mode::training, 1, allocate_in(*all_reduce), [] {},
-      allocate_weights("sharded", *all_reduce));
+      allocate_weights(Strategy::sharded, *all_reduce));
   // By all ranks together, if they share the GPU.
-  const auto taken_by = [&](const std::string& strategy) {
+  const auto taken_by = [&](Strategy strategy) {
     world.barrier();
     const std::size_t before = free_memory();
     world.barrier();
@@ -268,7 +268,7 @@ TEST_CASE("sharded steps keep a share of the optimizer's state in GPU memory") {
     world.barrier();
     return static_cast<double>(before - after);
   };
-  const double whole = taken_by("synchronous"), share = taken_by("sharded");
+  const double whole = taken_by(Strategy::synchronous), share = taken_by(Strategy::sharded);
   CHECK(whole > 3.0 * static_cast<double>(model.parameters().gradients().bytes));
   CHECK(share < (1.0 / world.size() + 0.05) * whole);
 }
@@ -277,13 +277,13 @@ namespace {
 
 StepOptions local_steps(const std::string& outer) {
   const auto n = static_cast<std::size_t>(World().size());
-  return {.global_batch = kBatch * n, .strategy = "local", .round = {kBatch, outer, n}};
+  return {.global_batch = kBatch * n, .strategy = Strategy::local, .round = {kBatch, outer, n}};
 }
 
 StepOptions async_steps(const World& world, std::size_t staleness, std::size_t servers = 0) {
   const std::size_t n = static_cast<std::size_t>(world.size()) - servers;
   return {.global_batch = kBatch * n,
-          .strategy = "async",
+          .strategy = Strategy::async,
           .round = {.batch = kBatch,
                     .ranks = n,
                     .global_batch = kBatch * n,
@@ -326,7 +326,7 @@ TEST_CASE("rounds give the weights of the CPU") {
   // Some ranks have no samples or, if it does not depend on their timing which weights they have then, more than
   // others.
   std::uint64_t number = 0;
-  const std::size_t more = options.strategy == "local" ? 1 : 0;
+  const std::size_t more = options.strategy == Strategy::local ? 1 : 0;
   for (const std::size_t parts :
        {2 * options.round.ranks, 2 * options.round.ranks + more, (options.round.ranks + 1) / 2}) {
     const StepMetrics found = gpu.round(number, parts * kBatch), expected = cpu.round(number, parts * kBatch);

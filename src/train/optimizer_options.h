@@ -1,0 +1,26 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "kernels/update.h"
+
+namespace annulus {
+
+// The optimizer of `annulus train`, with the options of all optimizers.
+struct OptimizerOptions {
+  std::string kind = "sgd";
+  float momentum = 0.9f;
+  bool nesterov = false;
+  float weight_decay = 0;
+  float trust = 0.001f;
+  std::vector<float> betas{0.9f, 0.999f};
+  float epsilon = 1e-8f;
+};
+
+// Throws Error if an option was given that belongs to another optimizer.
+void check(const OptimizerOptions& options);
+
+UpdateRule update_rule(const OptimizerOptions& options);
+
+}  // namespace annulus
