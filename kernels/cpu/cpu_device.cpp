@@ -9,7 +9,7 @@
 #include "kernels/base/allowed_resources.h"
 #include "kernels/base/error.h"
 #include "kernels/base/host_memory.h"
-#include "kernels/cpu/loops/flat.h"
+#include "kernels/cpu/loops/elementwise.h"
 #include "kernels/cpu/loops/threads.h"
 #include "kernels/cpu/plan/dnnl_memory.h"
 #include "kernels/cpu/plan/operations.h"

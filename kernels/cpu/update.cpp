@@ -6,7 +6,7 @@
 #include <type_traits>
 #include <utility>
 
-#include "kernels/cpu/loops/flat.h"
+#include "kernels/cpu/loops/elementwise.h"
 #include "kernels/cpu/loops/for_each_element.h"
 #include "kernels/cpu/loops/squares.h"
 #include "kernels/cpu/plan/dnnl_memory.h"

@@ -7,7 +7,7 @@
 #include "kernels/base/error.h"
 #include "kernels/base/on_error.h"
 #include "kernels/cuda/make_cuda_device.h"
-#include "kernels/cuda/ops/loops/flat.h"
+#include "kernels/cuda/ops/loops/elementwise.h"
 #include "kernels/cuda/ops/plan/operations.h"
 #include "kernels/cuda/runtime/compute_lane.h"
 #include "kernels/cuda/runtime/layout.h"

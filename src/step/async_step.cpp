@@ -7,7 +7,7 @@
 #include "kernels/base/exact_sum.h"
 #include "kernels/base/host_memory.h"
 #include "kernels/base/split.h"
-#include "kernels/cpu/loops/flat.h"
+#include "kernels/cpu/loops/elementwise.h"
 #include "kernels/cpu/loops/threads.h"
 #include "src/step/bucket_plan.h"
 

@@ -1,7 +1,7 @@
 #include "src/step/look_ahead.h"
 
 #include "kernels/base/host_memory.h"
-#include "kernels/cpu/loops/flat.h"
+#include "kernels/cpu/loops/elementwise.h"
 
 namespace annulus {
 namespace {

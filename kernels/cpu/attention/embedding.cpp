@@ -1,7 +1,7 @@
 #include <algorithm>
 
 #include "kernels/base/error.h"
-#include "kernels/cpu/loops/flat.h"
+#include "kernels/cpu/loops/elementwise.h"
 #include "kernels/cpu/plan/plain_op.h"
 
 namespace annulus::cpu {

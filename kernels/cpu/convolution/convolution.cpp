@@ -5,7 +5,7 @@
 #include "kernels/cpu/convolution/grouped_convolution.h"
 #include "kernels/cpu/convolution/row_convolution.h"
 #include "kernels/cpu/convolution/winograd.h"
-#include "kernels/cpu/loops/flat.h"
+#include "kernels/cpu/loops/elementwise.h"
 #include "kernels/cpu/plan/dnnl_memory.h"
 #include "kernels/cpu/plan/operations.h"
 #include "kernels/cpu/plan/pass.h"

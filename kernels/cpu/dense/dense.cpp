@@ -1,4 +1,4 @@
-#include "kernels/cpu/loops/flat.h"
+#include "kernels/cpu/loops/elementwise.h"
 #include "kernels/cpu/plan/dnnl_memory.h"
 #include "kernels/cpu/plan/operations.h"
 #include "kernels/cpu/plan/pass.h"

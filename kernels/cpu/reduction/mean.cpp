@@ -1,4 +1,4 @@
-#include "kernels/cpu/loops/flat.h"
+#include "kernels/cpu/loops/elementwise.h"
 #include "kernels/cpu/loops/strided.h"
 #include "kernels/cpu/plan/plain_op.h"
 

@@ -4,7 +4,7 @@
 #include <limits>
 #include <numeric>
 
-#include "kernels/cuda/ops/loops/flat.h"
+#include "kernels/cuda/ops/loops/elementwise.h"
 #include "kernels/cuda/ops/update/loss_scaling.h"
 #include "kernels/divergence.h"
 #include "tests/gpu/ops/gpu.h"

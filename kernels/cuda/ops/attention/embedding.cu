@@ -1,4 +1,4 @@
-#include "kernels/cuda/ops/loops/flat.h"
+#include "kernels/cuda/ops/loops/elementwise.h"
 #include "kernels/cuda/ops/loops/input_gradient.h"
 #include "kernels/cuda/ops/loops/over_vectors.h"
 #include "kernels/cuda/ops/plan/operations.h"

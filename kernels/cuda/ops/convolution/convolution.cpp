@@ -3,7 +3,7 @@
 
 #include "kernels/cuda/ops/convolution/grouped_convolution.h"
 #include "kernels/cuda/ops/loops/bias.h"
-#include "kernels/cuda/ops/loops/flat.h"
+#include "kernels/cuda/ops/loops/elementwise.h"
 #include "kernels/cuda/ops/plan/fusible_norm.h"
 #include "kernels/cuda/ops/plan/operations.h"
 #include "kernels/cuda/runtime/layout.h"

@@ -6,7 +6,7 @@
 
 #include "kernels/cuda/ops/loops/chunks.h"
 #include "kernels/cuda/ops/loops/column_sums.h"
-#include "kernels/cuda/ops/loops/flat.h"
+#include "kernels/cuda/ops/loops/elementwise.h"
 #include "kernels/cuda/ops/loops/limits.h"
 #include "kernels/cuda/ops/plan/operations.h"
 #include "kernels/cuda/ops/update/gradient_clip.h"

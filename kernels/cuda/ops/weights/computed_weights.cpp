@@ -3,7 +3,7 @@
 #include <span>
 #include <utility>
 
-#include "kernels/cuda/ops/loops/flat.h"
+#include "kernels/cuda/ops/loops/elementwise.h"
 #include "kernels/cuda/ops/plan/move.h"
 #include "kernels/cuda/ops/plan/operations.h"
 #include "kernels/cuda/runtime/number.h"

@@ -1,4 +1,4 @@
-#include "kernels/cuda/ops/loops/flat.h"
+#include "kernels/cuda/ops/loops/elementwise.h"
 #include "kernels/cuda/ops/plan/operations.h"
 #include "kernels/cuda/runtime/layout.h"
 #include "kernels/cuda/runtime/number.h"

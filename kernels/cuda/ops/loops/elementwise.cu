@@ -1,4 +1,4 @@
-#include "kernels/cuda/ops/loops/flat.h"
+#include "kernels/cuda/ops/loops/elementwise.h"
 
 #include <algorithm>
 

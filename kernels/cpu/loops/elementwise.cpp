@@ -1,4 +1,4 @@
-#include "kernels/cpu/loops/flat.h"
+#include "kernels/cpu/loops/elementwise.h"
 
 #include <omp.h>
 

@@ -5,7 +5,7 @@
 
 #include "kernels/device.h"
 
-// Kernels over flat float32 arrays. They do not depend on a tensor's layout: padding is zero and stays zero.
+// Element-wise kernels over float32 arrays. They do not depend on a tensor's layout: padding is zero and stays zero.
 namespace annulus::cpu {
 
 void copy(std::span<const float> from, std::span<float> to);                        // does nothing if they are the same

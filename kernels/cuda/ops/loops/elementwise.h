@@ -2,8 +2,8 @@
 
 #include "kernels/cuda/ops/loops/context.h"
 
-// Kernels over flat arrays in multiples of 16 bytes. They do not depend on a tensor's layout: padding is zero and stays
-// zero.
+// Element-wise kernels over arrays in multiples of 16 bytes. They do not depend on a tensor's layout: padding is zero
+// and stays zero.
 namespace annulus::cuda {
 
 void add(DeviceView from, DeviceView to, DataType type, const Context& context);  // to += from
