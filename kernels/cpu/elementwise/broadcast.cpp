@@ -3,7 +3,7 @@
 
 #include "kernels/base/error.h"
 #include "kernels/cpu/loops/for_each_element.h"
-#include "kernels/cpu/loops/strided.h"
+#include "kernels/cpu/loops/strided_loops.h"
 #include "kernels/cpu/plan/image_vectors.h"
 #include "kernels/cpu/plan/plain_op.h"
 

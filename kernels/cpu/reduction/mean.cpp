@@ -1,5 +1,5 @@
 #include "kernels/cpu/loops/elementwise.h"
-#include "kernels/cpu/loops/strided.h"
+#include "kernels/cpu/loops/strided_loops.h"
 #include "kernels/cpu/plan/plain_op.h"
 
 namespace annulus::cpu {

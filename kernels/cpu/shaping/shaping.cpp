@@ -2,7 +2,7 @@
 #include <optional>
 
 #include "kernels/cpu/loops/elementwise.h"
-#include "kernels/cpu/loops/strided.h"
+#include "kernels/cpu/loops/strided_loops.h"
 #include "kernels/cpu/plan/plain_op.h"
 
 namespace annulus::cpu {

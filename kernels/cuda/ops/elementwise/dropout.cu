@@ -1,6 +1,6 @@
 #include "kernels/cuda/ops/loops/input_gradient.h"
 #include "kernels/cuda/ops/loops/over_vectors.h"
-#include "kernels/cuda/ops/loops/strided.h"
+#include "kernels/cuda/ops/loops/strided_loops.h"
 #include "kernels/cuda/ops/plan/operations.h"
 #include "kernels/dropout_mask.h"
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "kernels/cuda/ops/loops/strided.h"
+#include "kernels/cuda/ops/loops/strided_loops.h"
 #include "kernels/cuda/ops/loops/vectors.h"
 
 namespace annulus::cuda {

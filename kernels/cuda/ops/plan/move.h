@@ -5,7 +5,7 @@
 
 #include "kernels/base/split.h"
 #include "kernels/cuda/ops/loops/context.h"
-#include "kernels/cuda/ops/loops/strided.h"
+#include "kernels/cuda/ops/loops/strided_loops.h"
 
 namespace annulus::cuda {
 

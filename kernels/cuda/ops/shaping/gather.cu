@@ -1,7 +1,7 @@
 #include "kernels/cuda/ops/loops/chunks.h"
 #include "kernels/cuda/ops/loops/input_gradient.h"
 #include "kernels/cuda/ops/loops/over_vectors.h"
-#include "kernels/cuda/ops/loops/strided.h"
+#include "kernels/cuda/ops/loops/strided_loops.h"
 #include "kernels/cuda/ops/plan/operations.h"
 
 namespace annulus::cuda {

@@ -1,4 +1,4 @@
-#include "kernels/cpu/loops/strided.h"
+#include "kernels/cpu/loops/strided_loops.h"
 
 #include <algorithm>
 #include <cstring>

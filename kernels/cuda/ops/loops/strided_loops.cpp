@@ -1,4 +1,4 @@
-#include "kernels/cuda/ops/loops/strided.h"
+#include "kernels/cuda/ops/loops/strided_loops.h"
 
 namespace annulus::cuda {
 
