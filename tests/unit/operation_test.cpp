@@ -17,7 +17,7 @@
 #include "kernels/cpu/convolution/row_convolution.h"
 #include "kernels/cpu/convolution/winograd.h"
 #include "kernels/cpu/loops/vectors.h"
-#include "kernels/cpu/plan/pass.h"
+#include "kernels/cpu/plan/dnnl_pass.h"
 #include "kernels/device.h"
 #include "kernels/dropout_mask.h"
 #include "tests/unit/operation_trial.h"

@@ -4,7 +4,7 @@
 #include <catch2/catch.hpp>
 
 #include "kernels/base/error.h"
-#include "kernels/cpu/plan/pass.h"
+#include "kernels/cpu/plan/dnnl_pass.h"
 #include "models/rewrites/fusion.h"
 #include "models/rewrites/unused_gradients.h"
 #include "models/zoo/zoo.h"

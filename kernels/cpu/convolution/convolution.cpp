@@ -7,8 +7,8 @@
 #include "kernels/cpu/convolution/winograd.h"
 #include "kernels/cpu/loops/elementwise.h"
 #include "kernels/cpu/plan/dnnl_memory.h"
+#include "kernels/cpu/plan/dnnl_pass.h"
 #include "kernels/cpu/plan/operations.h"
-#include "kernels/cpu/plan/pass.h"
 
 namespace annulus::cpu {
 namespace {
@@ -140,7 +140,7 @@ class ConvolutionOp : public Op {
 
   Convolution operation_;
   Mode mode_;
-  Pass forward_, backward_weights_, backward_data_;
+  DnnlPass forward_, backward_weights_, backward_data_;
   std::optional<FirstConvolutionGradient> first_;  // if it is faster than oneDNN
   std::span<const float> output_values_, first_input_;
   std::span<float> output_gradient_, first_weights_, first_bias_;

@@ -40,9 +40,9 @@ class TransposedConvolutionOp : public PlainPassesOp {
     const auto kind = mode == Mode::training ? dnnl::prop_kind::forward_training : dnnl::prop_kind::forward_inference;
     const auto forward = plan_primitive<Forward>(
         {{kind, kAlgorithm, any_in, any_weights, bias, any_out, strides, dilation, before, after}}, attributes());
-    const Pass forward_pass{
+    const DnnlPass forward_pass{
         forward, {{DNNL_ARG_SRC, in}, {DNNL_ARG_DST, out, true}, {DNNL_ARG_WEIGHTS, weights}, {DNNL_ARG_BIAS, bias}}};
-    Pass backward_weights, backward_data;
+    DnnlPass backward_weights, backward_data;
     if (mode == Mode::training) {
       backward_weights = {plan_primitive<BackwardWeights>(
                               {{kAlgorithm, any_in, any_weights, bias, any_out, strides, dilation, before, after}},

@@ -1,7 +1,7 @@
 #include "kernels/cpu/loops/elementwise.h"
 #include "kernels/cpu/plan/dnnl_memory.h"
+#include "kernels/cpu/plan/dnnl_pass.h"
 #include "kernels/cpu/plan/operations.h"
-#include "kernels/cpu/plan/pass.h"
 
 namespace annulus::cpu {
 namespace {
@@ -79,7 +79,7 @@ class DenseOp : public Op {
  private:
   bool relu_;
   Mode mode_;
-  Pass forward_, backward_weights_, backward_data_;
+  DnnlPass forward_, backward_weights_, backward_data_;
   std::span<const float> relu_output_;
   std::span<float> output_gradient_;
 };

@@ -20,7 +20,7 @@ class LinearOp : public PlainPassesOp {
     const auto in = plain_layout({rows, features}), out = plain_layout({rows, operation.units});
     const auto weights = plain_layout(declared[0].shape);
     const auto bias = operation.bias ? plain_layout(declared[1].shape) : dnnl::memory::desc();
-    Pass backward_weights, backward_data;
+    DnnlPass backward_weights, backward_data;
     if (mode == Mode::training) {
       const auto hint =
           plan_primitive<Forward>({{dnnl::prop_kind::forward_training, in, weights, bias, out}}, attributes());

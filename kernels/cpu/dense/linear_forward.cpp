@@ -23,13 +23,13 @@ bool prefers_matrix_product(std::size_t rows, std::size_t features, std::size_t 
 
 }  // namespace
 
-Pass plan_linear_forward(std::size_t rows, std::size_t features, std::size_t units, bool bias) {
+DnnlPass plan_linear_forward(std::size_t rows, std::size_t features, std::size_t units, bool bias) {
   const auto x = plain_layout({rows, features}), y = plain_layout({rows, units});
   const auto inner_product = [&] {
     using Forward = dnnl::inner_product_forward;
     const auto w = plain_layout({units, features}), b = bias ? plain_layout({units}) : memory::desc();
-    return Pass(plan_primitive<Forward>({{dnnl::prop_kind::forward_inference, x, w, b, y}}, attributes()),
-                {{DNNL_ARG_SRC, x}, {DNNL_ARG_DST, y, true}, {DNNL_ARG_WEIGHTS, w}, {DNNL_ARG_BIAS, b}});
+    return DnnlPass(plan_primitive<Forward>({{dnnl::prop_kind::forward_inference, x, w, b, y}}, attributes()),
+                    {{DNNL_ARG_SRC, x}, {DNNL_ARG_DST, y, true}, {DNNL_ARG_WEIGHTS, w}, {DNNL_ARG_BIAS, b}});
   };
   if (!prefers_matrix_product(rows, features, units)) return inner_product();
   const auto w = transposed(units, features), b = bias ? plain_layout({1, units}) : memory::desc();

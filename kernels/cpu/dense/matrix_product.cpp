@@ -1,4 +1,4 @@
-#include "kernels/cpu/plan/pass.h"
+#include "kernels/cpu/plan/dnnl_pass.h"
 #include "kernels/cpu/plan/plain_op.h"
 
 namespace annulus::cpu {
@@ -15,7 +15,7 @@ memory::desc matrices(std::size_t count, std::size_t rows, std::size_t columns, 
           memory::dims{dim(rows * columns), 1, dim(columns)}};
 }
 
-Pass product(const memory::desc& a, const memory::desc& b, const memory::desc& to) {
+DnnlPass product(const memory::desc& a, const memory::desc& b, const memory::desc& to) {
   const dnnl::matmul::primitive_desc planned(dnnl::matmul::desc(a, b, to), attributes(), engine());
   return {planned, {{DNNL_ARG_SRC, a}, {DNNL_ARG_WEIGHTS, b}, {DNNL_ARG_DST, to, true}}};
 }
@@ -54,7 +54,7 @@ class MatrixProductOp : public PlainOp {
     to_b_.run();
   }
 
-  Pass forward_, to_a_, to_b_;
+  DnnlPass forward_, to_a_, to_b_;
 };
 
 }  // namespace

@@ -180,7 +180,7 @@ class LanguageModelHeadOp : public PlainOp {
   Mode mode_;
   ReportFinal report_;
   std::size_t length_, width_, tokens_, vocabulary_;
-  std::vector<Pass> products_;         // each block's logits
+  std::vector<DnnlPass> products_;     // each block's logits
   std::vector<std::int32_t> targets_;  // the token to be predicted from each token; -1 if it is missing
   std::vector<double> losses_;         // each token's
   std::vector<std::uint8_t> hits_;     // whether the target has the largest logit

@@ -4,7 +4,7 @@
 
 namespace annulus::cpu {
 
-void PlainPassesOp::use(Pass forward, Pass backward_weights, Pass backward_data) {
+void PlainPassesOp::use(DnnlPass forward, DnnlPass backward_weights, DnnlPass backward_data) {
   forward_ = std::move(forward);
   backward_weights_ = std::move(backward_weights);
   backward_data_ = std::move(backward_data);

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "kernels/cpu/plan/pass.h"
+#include "kernels/cpu/plan/dnnl_pass.h"
 #include "kernels/cpu/plan/plain_op.h"
 
 namespace annulus::cpu {
@@ -13,14 +13,14 @@ class PlainPassesOp : public PlainOp {
   // Takes the passes, with tensors in this order: the input or its gradient, the output or its gradient, and the
   // parameters or their gradients; for `backward_data`, only the weights. To be called last by the constructor;
   // training's passes are empty in inference.
-  void use(Pass forward, Pass backward_weights, Pass backward_data);
+  void use(DnnlPass forward, DnnlPass backward_weights, DnnlPass backward_data);
 
  private:
   void bound() final;
   void compute() final;
   void differentiate() final;
 
-  Pass forward_, backward_weights_, backward_data_;
+  DnnlPass forward_, backward_weights_, backward_data_;
 };
 
 }  // namespace annulus::cpu

@@ -1,4 +1,4 @@
-#include "kernels/cpu/plan/pass.h"
+#include "kernels/cpu/plan/dnnl_pass.h"
 
 #include <algorithm>
 #include <new>
@@ -31,23 +31,23 @@ bool is_reference(std::string_view implementation) {
   return contains(implementation, "ref") || contains(implementation, "simple:any");
 }
 
-Pass::Pass(const dnnl::primitive_desc& planned, std::vector<Tensor> tensors)
+DnnlPass::DnnlPass(const dnnl::primitive_desc& planned, std::vector<Tensor> tensors)
     : planned_(planned), tensors_(std::move(tensors)) {
   std::erase_if(tensors_, [](const Tensor& tensor) { return tensor.layout.get_size() == 0; });
 }
 
-dnnl::memory::desc Pass::wanted(const Tensor& tensor) const {
+dnnl::memory::desc DnnlPass::wanted(const Tensor& tensor) const {
   return planned_.query_md(dnnl::query::exec_arg_md, tensor.argument);
 }
 
-std::size_t Pass::scratch_bytes() const {
+std::size_t DnnlPass::scratch_bytes() const {
   if (!planned_) return 0;
   std::size_t bytes = Scratch::bytes({planned_.scratchpad_desc()});
   for (const Tensor& tensor : tensors_) bytes += Scratch::bytes({Adapted::copy(tensor.layout, wanted(tensor))});
   return bytes;
 }
 
-std::vector<std::string> Pass::implementations() const {
+std::vector<std::string> DnnlPass::implementations() const {
   if (!planned_) return {};
   std::vector<std::string> names{planned_.impl_info_str()};
   for (const Tensor& tensor : tensors_) {
@@ -57,7 +57,7 @@ std::vector<std::string> Pass::implementations() const {
   return names;
 }
 
-void Pass::bind(const std::vector<DeviceView>& views, DeviceView scratch) {
+void DnnlPass::bind(const std::vector<DeviceView>& views, DeviceView scratch) {
   if (free_address_space() < kGeneratedCode) throw std::bad_alloc();  // oneDNN would crash
   Scratch rest(scratch);
   Primitive::Arguments arguments;
@@ -73,7 +73,7 @@ void Pass::bind(const std::vector<DeviceView>& views, DeviceView scratch) {
   if (contains(planned_.impl_info_str(), "gemm:jit")) generate_matrix_products();
 }
 
-void Pass::run() const {
+void DnnlPass::run() const {
   for (const Adapted& tensor : read_) tensor.load();
   primitive_.run();
   for (const Adapted& tensor : written_) tensor.store();
@@ -85,15 +85,15 @@ std::vector<DeviceView> operands(DeviceView input, DeviceView output, const std:
   return all;
 }
 
-std::size_t most_scratch(std::initializer_list<const Pass*> passes) {
+std::size_t most_scratch(std::initializer_list<const DnnlPass*> passes) {
   std::size_t most = 0;
-  for (const Pass* pass : passes) most = std::max(most, pass->scratch_bytes());
+  for (const DnnlPass* pass : passes) most = std::max(most, pass->scratch_bytes());
   return most;
 }
 
-std::vector<std::string> implementations_of(std::initializer_list<const Pass*> passes) {
+std::vector<std::string> implementations_of(std::initializer_list<const DnnlPass*> passes) {
   std::vector<std::string> all;
-  for (const Pass* pass : passes)
+  for (const DnnlPass* pass : passes)
     for (const std::string& name : pass->implementations()) all.push_back(name);
   return all;
 }

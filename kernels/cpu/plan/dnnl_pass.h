@@ -34,7 +34,7 @@ typename Kind::primitive_desc plan_primitive(const std::vector<typename Kind::de
 
 // A pass of an operation (forward, or the gradient of an input or parameters), computed by a oneDNN primitive. Tensors
 // in another layout than the primitive's are reordered through the operation's scratch at every run.
-class Pass {
+class DnnlPass {
  public:
   struct Tensor {
     int argument;               // DNNL_ARG_SRC, ...
@@ -42,8 +42,8 @@ class Pass {
     bool written = false;       // by the primitive, else read
   };
 
-  Pass() = default;  // runs nothing
-  Pass(const dnnl::primitive_desc& planned, std::vector<Tensor> tensors);
+  DnnlPass() = default;  // runs nothing
+  DnnlPass(const dnnl::primitive_desc& planned, std::vector<Tensor> tensors);
 
   std::size_t scratch_bytes() const;
 
@@ -67,7 +67,7 @@ class Pass {
 std::vector<DeviceView> operands(DeviceView input, DeviceView output, const std::vector<DeviceView>& parameters);
 
 // For an operation's passes, which use its scratch in turn: the scratch size, and all implementations.
-std::size_t most_scratch(std::initializer_list<const Pass*> passes);
-std::vector<std::string> implementations_of(std::initializer_list<const Pass*> passes);
+std::size_t most_scratch(std::initializer_list<const DnnlPass*> passes);
+std::vector<std::string> implementations_of(std::initializer_list<const DnnlPass*> passes);
 
 }  // namespace annulus::cpu
