@@ -124,15 +124,15 @@ std::optional<Constant> image_of(const Constant& constant, const Places& places,
 std::optional<Value> repeated_image(NodeReader& n, Value x, std::size_t extent) {
   const Shape shape = n.shape(x);
   if (shape.empty() || (shape[0] != n.batch() && shape[0] != extent)) return std::nullopt;
-  if (const auto* constant = n.draft().computed_by<Constant>(x)) {
+  if (const auto* constant = n.builder().computed_by<Constant>(x)) {
     const Places places{1, n.batch(), shape[0] / n.batch(), elements(shape, 1, shape.size()), true};
     const auto one = image_of(*constant, places, 0);
     return one ? std::optional(n.add(*one, {})) : std::nullopt;
   }
-  const auto* gather = n.draft().computed_by<Gather>(x);
+  const auto* gather = n.builder().computed_by<Gather>(x);
   if (gather == nullptr || gather->axis != 0 || shape[0] != n.batch()) return std::nullopt;
-  const Value from = n.draft().layer(x).inputs[0];
-  return n.shape(from)[0] == 1 && !n.draft().batch(from) ? std::optional(from) : std::nullopt;
+  const Value from = n.builder().layer(x).inputs[0];
+  return n.shape(from)[0] == 1 && !n.builder().batch(from) ? std::optional(from) : std::nullopt;
 }
 
 }  // namespace
@@ -167,21 +167,21 @@ Value NodeReader::repeat_for_images(Value x, std::size_t axis, bool images_first
   Shape merged = shape;
   merged[axis] = Reshape::kInferred;
   const Value all = add(Reshape{merged}, {repeated});
-  draft().layer(all).outer = images_first ? 1 : parts;
+  builder().layer(all).outer = images_first ? 1 : parts;
   return all;
 }
 
 Value NodeReader::for_images(Value x, std::size_t axis, const BatchPlace& place, std::size_t extent) {
   const Shape shape = this->shape(x);
-  if (draft().batch(x) || extent == 1 || shape[axis] != extent) return x;
+  if (builder().batch(x) || extent == 1 || shape[axis] != extent) return x;
   const std::size_t parts = extent / batch();
   if (place.outer != 1 && place.outer != parts) fail("it mixes images and constants: export with an open batch");
   const bool images_first = place.outer == 1;
   if (batch() == 1) return repeat_for_images(x, axis, images_first);
-  const auto* constant = draft().computed_by<Constant>(x);
+  const auto* constant = builder().computed_by<Constant>(x);
   if (constant == nullptr) {
     const Value repeated = with_repeated_constants(x, extent);
-    if (draft().batch(repeated) == BatchPlace{axis, place.outer}) return repeated;
+    if (builder().batch(repeated) == BatchPlace{axis, place.outer}) return repeated;
     fail("parameters are combined with images of a batch of {}: export with an open batch", batch());
   }
   const Places places{elements(shape, 0, axis), batch(), parts, elements(shape, axis + 1, shape.size()), images_first};
@@ -193,7 +193,7 @@ Value NodeReader::for_images(Value x, std::size_t axis, const BatchPlace& place,
 
 // What is computed from repetitions for the file's batch is computed again from repetitions for every image.
 Value NodeReader::with_repeated_constants(Value x, std::size_t extent) {
-  const std::vector<bool> used = draft().used_layers(x);
+  const std::vector<bool> used = builder().used_layers(x);
   std::map<Value, Value> made;
   for (std::size_t i = 0; i < used.size(); ++i) {
     if (!used[i]) continue;
@@ -203,17 +203,17 @@ Value NodeReader::with_repeated_constants(Value x, std::size_t extent) {
       made[old] = repeat_for_images(*image, 0);
       continue;
     }
-    Draft::Layer layer = draft().layer(old);
+    GraphBuilder::Layer layer = builder().layer(old);
     std::optional<BatchPlace> place;
     for (Value& input : layer.inputs) {
       if (!made.contains(input)) continue;
       input = made.at(input);
-      place = draft().batch(input);
+      place = builder().batch(input);
     }
     if (!place) continue;
     layer.outer = place->outer;
-    const bool reshapes = draft().computed_by<Reshape>(old) != nullptr;
-    made[old] = reshapes ? reshape(layer.inputs[0], shape) : draft().add(std::move(layer));
+    const bool reshapes = builder().computed_by<Reshape>(old) != nullptr;
+    made[old] = reshapes ? reshape(layer.inputs[0], shape) : builder().add(std::move(layer));
     if (this->shape(made[old]) != shape) fail("it mixes the images of a batch");
   }
   return made.contains(x) ? made.at(x) : x;
@@ -221,7 +221,7 @@ Value NodeReader::with_repeated_constants(Value x, std::size_t extent) {
 
 Shape NodeReader::other_input_shape(std::size_t input) const {
   const std::size_t other = other_batch(batch());
-  if (const auto* computed = as<Computed>(input)) return reader_.draft_.shape(computed->value, other);
+  if (const auto* computed = as<Computed>(input)) return reader_.builder_.shape(computed->value, other);
   if (const auto* host = as<Host>(input)) return for_other_batch(**host).shape;
   return input_shape(input);
 }

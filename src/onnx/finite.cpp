@@ -29,8 +29,8 @@ bool passes_mask(const Operation& operation) {
 }
 
 // For each layer, whether all used layers that read it ignore -inf in the end.
-std::vector<bool> masks(const Draft& draft, const std::vector<bool>& used) {
-  const auto& layers = draft.layers();
+std::vector<bool> masks(const GraphBuilder& builder, const std::vector<bool>& used) {
+  const auto& layers = builder.layers();
   std::vector<bool> masks(layers.size(), true), read(layers.size(), false);
   for (std::size_t i = layers.size(); i-- > 0;) {
     if (!used[i]) continue;
@@ -70,11 +70,11 @@ std::string count_not_finite(const std::vector<float>& values, bool mask) {
   return fmt::format("{} of its {} values {} NaN or infinite", count, values.size(), count == 1 ? "is" : "are");
 }
 
-std::vector<NotFinite> not_finite(const Draft& draft, Value logits) {
+std::vector<NotFinite> not_finite(const GraphBuilder& builder, Value logits) {
   std::vector<NotFinite> found;
-  const std::vector<bool> used = draft.used_layers(logits), mask = masks(draft, used);
+  const std::vector<bool> used = builder.used_layers(logits), mask = masks(builder, used);
   for (std::size_t i = 0; i < used.size(); ++i) {
-    const auto* operation = std::get_if<Operation>(&draft.layers()[i].operation);
+    const auto* operation = std::get_if<Operation>(&builder.layers()[i].operation);
     if (!used[i] || operation == nullptr) continue;
     const std::string problem = count_not_finite(numbers(*operation), mask[i]);
     if (!problem.empty()) found.push_back({Graph::output(i), problem});

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "src/onnx/draft.h"
+#include "src/onnx/graph_builder.h"
 
 namespace annulus {
 
@@ -15,7 +15,7 @@ struct NotFinite {
 
 // Finds the layers on which the logits depend and that have NaN or infinite constants. Constants may be -inf if they
 // are only added to what a softmax reads, like attention masks, or are a max pool's padding.
-std::vector<NotFinite> not_finite(const Draft& draft, Value logits);
+std::vector<NotFinite> not_finite(const GraphBuilder& builder, Value logits);
 
 // "3 of its 16 values are NaN or infinite"; empty if all are finite, or -inf with `mask`.
 std::string count_not_finite(const std::vector<float>& values, bool mask = false);

@@ -103,17 +103,17 @@ std::optional<Scaled> combined(Scaled x, Arithmetic::Operator op, const std::vec
 }
 
 // Returns a constant, also if it is repeated or a number.
-const Constant* constant(const Draft& draft, Value value) {
-  const bool number = draft.computed_by<Reshape>(value) != nullptr && draft.shape(value, 1).empty();
-  if (number || draft.computed_by<Expand>(value) != nullptr) value = draft.layer(value).inputs[0];
-  return draft.computed_by<Constant>(value);
+const Constant* constant(const GraphBuilder& builder, Value value) {
+  const bool number = builder.computed_by<Reshape>(value) != nullptr && builder.shape(value, 1).empty();
+  if (number || builder.computed_by<Expand>(value) != nullptr) value = builder.layer(value).inputs[0];
+  return builder.computed_by<Constant>(value);
 }
 
-std::optional<Scaled> with_constant(const Draft& draft, const Draft::Layer& layer, Arithmetic::Operator op,
-                                    const Lookup& lookup) {
+std::optional<Scaled> with_constant(const GraphBuilder& builder, const GraphBuilder::Layer& layer,
+                                    Arithmetic::Operator op, const Lookup& lookup) {
   for (const std::size_t i : {0, 1}) {
     const Scaled* x = lookup(layer.inputs[i]);
-    const Constant* other = constant(draft, layer.inputs[1 - i]);
+    const Constant* other = constant(builder, layer.inputs[1 - i]);
     if (x == nullptr || other == nullptr) continue;
     const auto numbers = per_channel(*other, *x, layer.of_one.size());
     if (numbers.size() != 1 && x->channels() != 1 && numbers.size() != x->channels()) return std::nullopt;
@@ -132,14 +132,14 @@ Scaled picked(Scaled x, std::size_t axis, const std::vector<std::size_t>& channe
   return x;
 }
 
-std::optional<Scaled> concatenated(const Draft& draft, const Draft::Layer& layer, std::size_t axis,
+std::optional<Scaled> concatenated(const GraphBuilder& builder, const GraphBuilder::Layer& layer, std::size_t axis,
                                    const Lookup& lookup) {
   Scaled all{axis, {}, {}};
   for (const Value input : layer.inputs) {
     const Scaled* part = lookup(input);
     if (part == nullptr) return std::nullopt;
     if (part->axis && part->axis != axis) return *part;  // parts of other dimensions are scaled equally
-    const std::size_t extent = part->axis ? 1 : draft.shape(input, 1)[axis];
+    const std::size_t extent = part->axis ? 1 : builder.shape(input, 1)[axis];
     if (all.channels() + extent * part->channels() > kMostChannels) return std::nullopt;
     for (std::size_t i = 0; i < extent; ++i) {
       all.alpha.insert(all.alpha.end(), part->alpha.begin(), part->alpha.end());
@@ -178,8 +178,8 @@ std::optional<Scaled> added(const Scaled& a, const Scaled& b) {
 // Finds what a layer computes from the pixels; nothing if it does more than scaling, limiting and rearranging them.
 class Follow {
  public:
-  Follow(const Draft& draft, const Draft::Layer& layer, const Lookup& lookup)
-      : draft_(draft), layer_(layer), lookup_(lookup) {}
+  Follow(const GraphBuilder& builder, const GraphBuilder::Layer& layer, const Lookup& lookup)
+      : builder_(builder), layer_(layer), lookup_(lookup) {}
 
   std::optional<Scaled> run() const {
     const auto* operation = std::get_if<Operation>(&layer_.operation);
@@ -195,7 +195,7 @@ class Follow {
   std::optional<Scaled> operator()(const Arithmetic& arithmetic) const { return combination(arithmetic.op); }
   std::optional<Scaled> operator()(const Add&) const { return combination(Arithmetic::Operator::sum); }
   std::optional<Scaled> operator()(const Concat& concat) const {
-    return concatenated(draft_, layer_, concat.axis, lookup_);
+    return concatenated(builder_, layer_, concat.axis, lookup_);
   }
   std::optional<Scaled> operator()(const Activation& activation) const {
     const bool is_linear = activation.function == Activation::Function::linear;
@@ -215,7 +215,7 @@ class Follow {
     return changed([&](const Scaled& x) { return picked(x, gather.axis, gather.indices); });
   }
   std::optional<Scaled> operator()(const Reshape&) const {
-    return changed([&](const Scaled& x) { return with_shape(x, draft_.shape(layer_.inputs[0], 1), layer_.of_one); });
+    return changed([&](const Scaled& x) { return with_shape(x, builder_.shape(layer_.inputs[0], 1), layer_.of_one); });
   }
   std::optional<Scaled> operator()(const Transpose& transpose) const {
     return changed([&](Scaled x) {
@@ -244,14 +244,14 @@ class Follow {
   std::optional<Scaled> combination(Arithmetic::Operator op) const {
     const Scaled *a = lookup_(layer_.inputs[0]), *b = lookup_(layer_.inputs[1]);
     if (a != nullptr && b != nullptr) return op == Arithmetic::Operator::sum ? added(*a, *b) : std::nullopt;
-    return with_constant(draft_, layer_, op, lookup_);
+    return with_constant(builder_, layer_, op, lookup_);
   }
   std::optional<Scaled> same() const {
     return changed([](const Scaled& x) { return x; });
   }
 
-  const Draft& draft_;
-  const Draft::Layer& layer_;
+  const GraphBuilder& builder_;
+  const GraphBuilder::Layer& layer_;
   const Lookup& lookup_;
 };
 
@@ -316,7 +316,7 @@ std::optional<PixelDecision> by_scale(const Scaled& x) {
 }
 
 // Decides by a first batch normalization's statistics, which describe the pixels that it was trained on.
-std::optional<PixelDecision> by_batch_norm(const Draft::Layer& layer) {
+std::optional<PixelDecision> by_batch_norm(const GraphBuilder::Layer& layer) {
   Statistics own;
   for (const std::size_t i : {2, 3}) {
     const Stored& stored = layer.stored.at(i);
@@ -341,14 +341,14 @@ std::optional<PixelDecision> by_batch_norm(const Draft::Layer& layer) {
 
 }  // namespace
 
-PixelDecision decide_pixels(const Draft& draft, Value logits) {
-  const auto& layers = draft.layers();
+PixelDecision decide_pixels(const GraphBuilder& builder, Value logits) {
+  const auto& layers = builder.layers();
   std::vector<std::optional<Scaled>> found(layers.size());
   const Lookup lookup = [&](Value value) -> const Scaled* {
     if (!Graph::has_node(value) || !found[value - Graph::output(0)]) return nullptr;
     return &*found[value - Graph::output(0)];
   };
-  const std::vector<bool> used = draft.used_layers(logits);
+  const std::vector<bool> used = builder.used_layers(logits);
   PixelDecision decision;
   const auto decide = [&](const std::optional<PixelDecision>& next) {
     const bool first = decision.reason.empty();
@@ -357,8 +357,8 @@ PixelDecision decide_pixels(const Draft& draft, Value logits) {
   };
   for (std::size_t i = 0; i < layers.size(); ++i) {
     if (!used[i]) continue;
-    const Draft::Layer& layer = layers[i];
-    if ((found[i] = Follow(draft, layer, lookup).run())) continue;
+    const GraphBuilder::Layer& layer = layers[i];
+    if ((found[i] = Follow(builder, layer, lookup).run())) continue;
     for (const Value input : layer.inputs) {
       const Scaled* x = lookup(input);
       if (x == nullptr) continue;
@@ -376,9 +376,10 @@ PixelDecision decided_by_user(Pixels pixels) {
   return {pixels, fmt::format("--pixels {} of the network: {}", name(pixels), given(pixels))};
 }
 
-void set_pixels(Draft& draft, Pixels pixels, const std::vector<float>& mean, const std::vector<float>& stddev) {
-  for (std::size_t i = 0; i < draft.layers().size(); ++i) {
-    auto* operation = std::get_if<Operation>(&draft.layer(Graph::output(i)).operation);
+void set_pixels(GraphBuilder& builder, Pixels pixels, const std::vector<float>& mean,
+                const std::vector<float>& stddev) {
+  for (std::size_t i = 0; i < builder.layers().size(); ++i) {
+    auto* operation = std::get_if<Operation>(&builder.layer(Graph::output(i)).operation);
     auto* input = operation != nullptr ? std::get_if<ImageInput>(operation) : nullptr;
     for (std::size_t c = 0; input != nullptr && c < input->mean.size(); ++c) {
       const float shift = pixels == Pixels::normalized ? mean[c] : 0;
@@ -389,14 +390,14 @@ void set_pixels(Draft& draft, Pixels pixels, const std::vector<float>& mean, con
   }
 }
 
-bool is_scaled_pixels(const Draft& draft, Value value) {
+bool is_scaled_pixels(const GraphBuilder& builder, Value value) {
   std::map<Value, std::optional<Scaled>> found;
   int steps = 0;
   const Lookup lookup = [&](Value of) -> const Scaled* {
     if (!Graph::has_node(of)) return nullptr;
     auto [at, added] = found.try_emplace(of);
     if (added && steps++ < kMostSteps) {
-      auto scaled = Follow(draft, draft.layer(of), lookup).run();
+      auto scaled = Follow(builder, builder.layer(of), lookup).run();
       at->second = std::move(scaled);
     }
     return at->second ? &*at->second : nullptr;

@@ -7,12 +7,12 @@
 namespace annulus {
 namespace {
 
-std::vector<ParameterDeclaration> parameters_of(const Draft& draft, std::size_t i) {
-  const Draft::Layer& layer = draft.layers()[i];
+std::vector<ParameterDeclaration> parameters_of(const GraphBuilder& builder, std::size_t i) {
+  const GraphBuilder::Layer& layer = builder.layers()[i];
   const auto* operation = std::get_if<Operation>(&layer.operation);
   if (operation == nullptr) return {};
   Shapes inputs;
-  for (const Value input : layer.inputs) inputs.push_back(draft.shape(input, 1));
+  for (const Value input : layer.inputs) inputs.push_back(builder.shape(input, 1));
   return parameters(*operation, inputs);
 }
 
@@ -25,27 +25,28 @@ bool fits(const std::string& name, Role role, bool trained) {
 
 }  // namespace
 
-LayerNames::LayerNames(const Draft& draft, const std::vector<bool>& used, const TrainedTensors& trained)
-    : layers_(draft.layers().size()) {
+LayerNames::LayerNames(const GraphBuilder& builder, const std::vector<bool>& used, const TrainedTensors& trained)
+    : layers_(builder.layers().size()) {
   taken_layers_.insert("loss");
-  keep_stored_names(draft, used, trained);
+  keep_stored_names(builder, used, trained);
   for (const bool with_parameters : {true, false})
     for (std::size_t i = 0; i < layers_.size(); ++i) {
       std::vector<std::string> declared;
-      for (const ParameterDeclaration& parameter : parameters_of(draft, i)) declared.push_back(parameter.name);
+      for (const ParameterDeclaration& parameter : parameters_of(builder, i)) declared.push_back(parameter.name);
       if (used[i] && declared.empty() != with_parameters)
-        layers_[i].layer = unique(draft.layers()[i].name, declared, layers_[i]);
+        layers_[i].layer = unique(builder.layers()[i].name, declared, layers_[i]);
     }
 }
 
 // If several layers have a tensor, the first layer keeps the name.
-void LayerNames::keep_stored_names(const Draft& draft, const std::vector<bool>& used, const TrainedTensors& trained) {
+void LayerNames::keep_stored_names(const GraphBuilder& builder, const std::vector<bool>& used,
+                                   const TrainedTensors& trained) {
   std::set<const onnx::TensorProto*> named;
   for (const bool fitting : {true, false})
     for (std::size_t i = 0; i < layers_.size(); ++i) {
       if (!used[i]) continue;
-      const auto& stored = draft.layers()[i].stored;
-      const auto declared = parameters_of(draft, i);
+      const auto& stored = builder.layers()[i].stored;
+      const auto declared = parameters_of(builder, i);
       for (std::size_t k = 0; k < stored.size(); ++k) {
         if (stored[k].tensor == nullptr) continue;
         const auto& decision = trained.of(*stored[k].tensor);

@@ -5,13 +5,13 @@
 #include <string>
 #include <vector>
 
-#include "src/onnx/draft.h"
+#include "src/onnx/graph_builder.h"
 #include "src/onnx/trained_tensors.h"
 
 namespace annulus {
 
-// Names a draft's layers and parameters in the graph. A parameter that is stored under a name from PyTorch's state_dict
-// keeps the name; any other is named after the layer.
+// Names the built layers and their parameters in the graph. A parameter that is stored under a name from PyTorch's
+// state_dict keeps the name; any other is named after the layer.
 class LayerNames {
  public:
   struct Layer {
@@ -19,13 +19,13 @@ class LayerNames {
     std::map<std::string, std::string> parameters;  // by name in the operation: parameters that keep a stored name
   };
 
-  // `used`: the draft's layers that become layers of the graph.
-  LayerNames(const Draft& draft, const std::vector<bool>& used, const TrainedTensors& trained);
+  // `used`: the built layers that become layers of the graph.
+  LayerNames(const GraphBuilder& builder, const std::vector<bool>& used, const TrainedTensors& trained);
 
   const Layer& operator[](std::size_t layer) const { return layers_[layer]; }
 
  private:
-  void keep_stored_names(const Draft& draft, const std::vector<bool>& used, const TrainedTensors& trained);
+  void keep_stored_names(const GraphBuilder& builder, const std::vector<bool>& used, const TrainedTensors& trained);
   std::string unique(std::string name, const std::vector<std::string>& parameters, const Layer& layer);
 
   std::set<std::string> taken_layers_, taken_parameters_;

@@ -12,7 +12,7 @@ Value mapped(NodeReader& n, Value x, std::size_t axis, HostTensor matrix) {
   const Value last = n.transpose(x, order);
   Shape shape = n.shape(last);
   const std::size_t in = matrix.shape[0], out = matrix.shape[1];
-  const auto place = n.draft().batch(last);
+  const auto place = n.builder().batch(last);
   const Value rows = n.reshape(last, {elements(shape) / in, in});
   const Value made = stacked_product(n, rows, constant(n, std::move(matrix)));
   shape.back() = out;

@@ -36,27 +36,27 @@ bool is_lowest(double score) {
   return score <= std::numeric_limits<float>::lowest();
 }
 
-bool is_truth(const Draft& draft, Value value, int depth) {
+bool is_truth(const GraphBuilder& builder, Value value, int depth) {
   using enum Arithmetic::Operator;
   if (depth == 0) return false;
-  const auto input = [&](std::size_t i) { return is_truth(draft, draft.layer(value).inputs[i], depth - 1); };
-  if (const auto* function = draft.computed_by<Activation>(value))
+  const auto input = [&](std::size_t i) { return is_truth(builder, builder.layer(value).inputs[i], depth - 1); };
+  if (const auto* function = builder.computed_by<Activation>(value))
     return function->function == Activation::Function::linear && function->alpha == -1 && function->beta == 1 &&
            input(0);
-  const auto* made = draft.computed_by<Arithmetic>(value);
+  const auto* made = builder.computed_by<Arithmetic>(value);
   if (made == nullptr) return false;
   if (made->op == greater || made->op == at_least || made->op == equal) return true;
   return (made->op == product || made->op == maximum) && input(0) && input(1);
 }
 
 Value without_masked_rows(NodeReader& n, Value softmax) {
-  const Draft& draft = n.draft();
-  const Value scores = draft.layer(softmax).inputs[0];
-  const auto* sum = draft.computed_by<Arithmetic>(scores);
+  const GraphBuilder& builder = n.builder();
+  const Value scores = builder.layer(softmax).inputs[0];
+  const auto* sum = builder.computed_by<Arithmetic>(scores);
   if (sum == nullptr || sum->op != Arithmetic::Operator::sum) return softmax;
   for (const std::size_t i : {0, 1}) {
-    const Value masked = draft.layer(scores).inputs[1 - i];
-    const auto* mask = draft.computed_by<Constant>(draft.layer(scores).inputs[i]);
+    const Value masked = builder.layer(scores).inputs[1 - i];
+    const auto* mask = builder.computed_by<Constant>(builder.layer(scores).inputs[i]);
     if (mask == nullptr || mask->shape.empty() || mask->shape.back() != n.shape(scores).back()) continue;
     OpenMask open = open_mask(*mask);
     if (!open.changed) return softmax;

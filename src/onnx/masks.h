@@ -12,7 +12,7 @@ Value constant(NodeReader& n, HostTensor tensor);
 bool is_lowest(double score);
 
 // Whether a value results from a comparison, or from logic: 0 or 1.
-bool is_truth(const Draft& draft, Value value, int depth = 8);
+bool is_truth(const GraphBuilder& builder, Value value, int depth = 8);
 
 // For a softmax over scores plus a constant mask: makes rows of scores that are all minus infinity become zeros instead
 // of NaN. Returns other values unchanged.

@@ -21,29 +21,29 @@ struct Line {
   double alpha = 1, beta = 0;
 };
 
-Line line(const Draft& draft, Value value) {
-  const auto* activation = draft.computed_by<Activation>(value);
+Line line(const GraphBuilder& builder, Value value) {
+  const auto* activation = builder.computed_by<Activation>(value);
   if (activation == nullptr || activation->function != Function::linear) return {value};
-  return {draft.layer(value).inputs[0], activation->alpha, activation->beta};
+  return {builder.layer(value).inputs[0], activation->alpha, activation->beta};
 }
 
-bool is_function(const Draft& draft, Value value, Function function) {
-  const auto* activation = draft.computed_by<Activation>(value);
+bool is_function(const GraphBuilder& builder, Value value, Function function) {
+  const auto* activation = builder.computed_by<Activation>(value);
   return activation != nullptr && activation->function == function;
 }
 
-bool is_arithmetic(const Draft& draft, Value value, Arithmetic::Operator op) {
-  const auto* arithmetic = draft.computed_by<Arithmetic>(value);
+bool is_arithmetic(const GraphBuilder& builder, Value value, Arithmetic::Operator op) {
+  const auto* arithmetic = builder.computed_by<Arithmetic>(value);
   return arithmetic != nullptr && arithmetic->op == op;
 }
 
 // x (1 + erf(x / sqrt(2))), with any factor, and x as a line: twice GELU (Hendrycks and Gimpel, "Gaussian error linear
 // units", 2016).
 std::optional<Value> gelu(NodeReader& n, Value a, Value b) {
-  const Draft& draft = n.draft();
-  const Line outer = line(draft, b);
-  if (draft.computed_by<Erf>(outer.x) == nullptr || !near(outer.alpha, outer.beta)) return std::nullopt;
-  const Line inner = line(draft, draft.layer(outer.x).inputs[0]), other = line(draft, a);
+  const GraphBuilder& builder = n.builder();
+  const Line outer = line(builder, b);
+  if (builder.computed_by<Erf>(outer.x) == nullptr || !near(outer.alpha, outer.beta)) return std::nullopt;
+  const Line inner = line(builder, builder.layer(outer.x).inputs[0]), other = line(builder, a);
   // The argument x is alpha inner.x + beta, and the other factor is a multiple of it.
   const double alpha = inner.alpha * std::numbers::sqrt2, beta = inner.beta * std::numbers::sqrt2;
   if (inner.x != other.x || alpha == 0 || !near(other.beta, other.alpha / alpha * beta)) return std::nullopt;
@@ -72,18 +72,18 @@ Cubic sum_of(const Cubic& a, const Cubic& b) {
 }
 
 // Returns a value as a polynomial in x, if at most `depth` layers compute it from x in a chain.
-std::optional<Cubic> cubic(const Draft& draft, Value value, Value x, int depth = 5) {
+std::optional<Cubic> cubic(const GraphBuilder& builder, Value value, Value x, int depth = 5) {
   if (value == x) return Cubic{0, 1};
   if (depth == 0 || !Graph::has_node(value)) return std::nullopt;
-  const auto of_input = [&](std::size_t i) { return cubic(draft, draft.layer(value).inputs[i], x, depth - 1); };
-  const bool sums = draft.computed_by<Add>(value) != nullptr || is_arithmetic(draft, value, sum);
-  if (sums || is_arithmetic(draft, value, product)) {
+  const auto of_input = [&](std::size_t i) { return cubic(builder, builder.layer(value).inputs[i], x, depth - 1); };
+  const bool sums = builder.computed_by<Add>(value) != nullptr || is_arithmetic(builder, value, sum);
+  if (sums || is_arithmetic(builder, value, product)) {
     const auto a = of_input(0), b = a ? of_input(1) : a;
     if (!b) return std::nullopt;
     return sums ? sum_of(*a, *b) : product_of(*a, *b);
   }
-  const Line outer = line(draft, value);
-  const bool square = is_function(draft, value, Function::square);
+  const Line outer = line(builder, value);
+  const bool square = is_function(builder, value, Function::square);
   if (outer.x == value && !square) return std::nullopt;
   const auto a = of_input(0);
   if (!a) return std::nullopt;
@@ -92,11 +92,11 @@ std::optional<Cubic> cubic(const Draft& draft, Value value, Value x, int depth =
 
 // x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))), with any factor: twice GELU's approximation.
 std::optional<Value> gelu_tanh(NodeReader& n, Value a, Value b) {
-  const Draft& draft = n.draft();
-  const Line outer = line(draft, b), other = line(draft, a);
-  if (!is_function(draft, outer.x, Function::tanh) || !near(outer.alpha, outer.beta) || other.beta != 0)
+  const GraphBuilder& builder = n.builder();
+  const Line outer = line(builder, b), other = line(builder, a);
+  if (!is_function(builder, outer.x, Function::tanh) || !near(outer.alpha, outer.beta) || other.beta != 0)
     return std::nullopt;
-  const auto inner = cubic(draft, draft.layer(outer.x).inputs[0], other.x);
+  const auto inner = cubic(builder, builder.layer(outer.x).inputs[0], other.x);
   const double scale = std::sqrt(2 / std::numbers::pi);
   if (!inner || (*inner)[0] != 0 || (*inner)[2] != 0 || !near((*inner)[1], scale) ||
       !near((*inner)[3] / 0.044715, scale))
@@ -107,32 +107,32 @@ std::optional<Value> gelu_tanh(NodeReader& n, Value a, Value b) {
 
 // x times a function of x.
 std::optional<Value> gated(NodeReader& n, Value x, Value gate) {
-  const Draft& draft = n.draft();
-  const auto* activation = draft.computed_by<Activation>(gate);
+  const GraphBuilder& builder = n.builder();
+  const auto* activation = builder.computed_by<Activation>(gate);
   if (activation == nullptr) return std::nullopt;
-  const Value from = draft.layer(gate).inputs[0];
+  const Value from = builder.layer(gate).inputs[0];
   if (activation->function == Function::sigmoid && from == x) return n.function(Function::silu, x);
   const bool hard = near(activation->alpha, 1.0 / 6) && near(activation->beta, 0.5);
   if (activation->function == Function::hard_sigmoid && from == x && hard) return n.function(Function::hard_swish, x);
-  if (activation->function == Function::tanh && is_function(draft, from, Function::softplus) &&
-      draft.layer(from).inputs[0] == x)
+  if (activation->function == Function::tanh && is_function(builder, from, Function::softplus) &&
+      builder.layer(from).inputs[0] == x)
     return n.function(Function::mish, x);
   return std::nullopt;
 }
 
 // If a value is the mean of `of` over dimensions from some axis to the last: returns that axis.
 std::optional<std::size_t> mean_from(NodeReader& n, Value value, Value of) {
-  const auto* mean = n.draft().computed_by<Mean>(value);
-  if (mean == nullptr || !mean->keep || n.draft().layer(value).inputs[0] != of) return std::nullopt;
+  const auto* mean = n.builder().computed_by<Mean>(value);
+  if (mean == nullptr || !mean->keep || n.builder().layer(value).inputs[0] != of) return std::nullopt;
   const std::size_t first = n.shape(of).size() - mean->axes.size();
   for (std::size_t i = 0; i < mean->axes.size(); ++i)
     if (mean->axes[i] != first + i) return std::nullopt;
   return first;
 }
 
-bool is_square(const Draft& draft, Value value, Value of) {
-  if (!is_function(draft, value, Function::square) && !is_arithmetic(draft, value, product)) return false;
-  return draft.layer(value).inputs[0] == of && draft.layer(value).inputs.back() == of;
+bool is_square(const GraphBuilder& builder, Value value, Value of) {
+  if (!is_function(builder, value, Function::square) && !is_arithmetic(builder, value, product)) return false;
+  return builder.layer(value).inputs[0] == of && builder.layer(value).inputs.back() == of;
 }
 
 // (x - mean) divided by the root of the mean square plus epsilon, over the dimensions from an axis to the last.
@@ -143,49 +143,49 @@ struct Normalization {
 };
 
 std::optional<Normalization> normalization(NodeReader& n, Value value) {
-  const Draft& draft = n.draft();
-  if (!is_arithmetic(draft, value, quotient)) return std::nullopt;
-  const Value centred = draft.layer(value).inputs[0], root = draft.layer(value).inputs[1];
-  if (!is_arithmetic(draft, centred, difference) || !is_function(draft, root, Function::square_root))
+  const GraphBuilder& builder = n.builder();
+  if (!is_arithmetic(builder, value, quotient)) return std::nullopt;
+  const Value centred = builder.layer(value).inputs[0], root = builder.layer(value).inputs[1];
+  if (!is_arithmetic(builder, centred, difference) || !is_function(builder, root, Function::square_root))
     return std::nullopt;
-  const Value x = draft.layer(centred).inputs[0];
-  const Line variance = line(draft, draft.layer(root).inputs[0]);
-  if (variance.alpha != 1 || draft.computed_by<Mean>(variance.x) == nullptr) return std::nullopt;
-  const Value squares = draft.layer(variance.x).inputs[0];
-  const auto axis = mean_from(n, draft.layer(centred).inputs[1], x);
-  if (!axis || mean_from(n, variance.x, squares) != axis || !is_square(draft, squares, centred)) return std::nullopt;
+  const Value x = builder.layer(centred).inputs[0];
+  const Line variance = line(builder, builder.layer(root).inputs[0]);
+  if (variance.alpha != 1 || builder.computed_by<Mean>(variance.x) == nullptr) return std::nullopt;
+  const Value squares = builder.layer(variance.x).inputs[0];
+  const auto axis = mean_from(n, builder.layer(centred).inputs[1], x);
+  if (!axis || mean_from(n, variance.x, squares) != axis || !is_square(builder, squares, centred)) return std::nullopt;
   return Normalization{x, *axis, static_cast<float>(variance.beta)};
 }
 
 // Returns the parameter with a number for each channel of x that a value is, or that it is reshaped from. Exporters may
 // have reshaped it themselves.
 std::optional<Stored> parameter_by_channel(NodeReader& n, Value value, Value x) {
-  const Draft& draft = n.draft();
+  const GraphBuilder& builder = n.builder();
   if (!is_per_channel(n.shape(value), n.shape(x))) return std::nullopt;
-  if (draft.computed_by<Reshape>(value) != nullptr) value = draft.layer(value).inputs[0];
-  if (draft.computed_by<Learned>(value) != nullptr) return draft.layer(value).stored[0];
-  return draft.computed_by<Constant>(value) != nullptr ? draft.layer(value).values : std::nullopt;
+  if (builder.computed_by<Reshape>(value) != nullptr) value = builder.layer(value).inputs[0];
+  if (builder.computed_by<Learned>(value) != nullptr) return builder.layer(value).stored[0];
+  return builder.computed_by<Constant>(value) != nullptr ? builder.layer(value).values : std::nullopt;
 }
 
 // Group normalization as PyTorch's older exporter writes it: a normalization of reshaped images, then a scale and a
 // shift for each channel.
 std::optional<Value> group_norm(NodeReader& n, Value a, Value b) {
-  const Draft& draft = n.draft();
-  const auto* product_layer = draft.computed_by<Arithmetic>(a);
+  const GraphBuilder& builder = n.builder();
+  const auto* product_layer = builder.computed_by<Arithmetic>(a);
   const auto shift = parameter_by_channel(n, b, a);
   if (!shift || product_layer == nullptr || product_layer->op != product) return std::nullopt;
-  Value normalized = draft.layer(a).inputs[0];
-  auto scale = parameter_by_channel(n, draft.layer(a).inputs[1], a);
+  Value normalized = builder.layer(a).inputs[0];
+  auto scale = parameter_by_channel(n, builder.layer(a).inputs[1], a);
   if (!scale) {
     scale = parameter_by_channel(n, normalized, a);
-    normalized = draft.layer(a).inputs[1];
+    normalized = builder.layer(a).inputs[1];
   }
-  if (!scale || draft.computed_by<Reshape>(normalized) == nullptr) return std::nullopt;
-  const auto norm = normalization(n, draft.layer(normalized).inputs[0]);
-  if (!norm || norm->axis != 2 || draft.computed_by<Reshape>(norm->of) == nullptr) return std::nullopt;
-  const Value x = draft.layer(norm->of).inputs[0];
+  if (!scale || builder.computed_by<Reshape>(normalized) == nullptr) return std::nullopt;
+  const auto norm = normalization(n, builder.layer(normalized).inputs[0]);
+  if (!norm || norm->axis != 2 || builder.computed_by<Reshape>(norm->of) == nullptr) return std::nullopt;
+  const Value x = builder.layer(norm->of).inputs[0];
   const Shape grouped = n.shape(norm->of);
-  const bool same_images = grouped[0] == n.shape(x)[0] && draft.batch(norm->of) == draft.batch(x);
+  const bool same_images = grouped[0] == n.shape(x)[0] && builder.batch(norm->of) == builder.batch(x);
   if (n.shape(x) != n.shape(a) || !same_images || n.shape(x)[1] % grouped[1] != 0) return std::nullopt;
   const GroupNorm operation{grouped[1], norm->epsilon};
   return n.add(operation, {x}, {*scale, *shift});
@@ -194,13 +194,13 @@ std::optional<Value> group_norm(NodeReader& n, Value a, Value b) {
 // Layer normalization in parts, as exporters write it for operators before version 17: a normalization times a
 // parameter. The shift is added like a bias.
 std::optional<Value> layer_norm(NodeReader& n, Value normalized, Value scale) {
-  const Draft& draft = n.draft();
+  const GraphBuilder& builder = n.builder();
   const auto norm = normalization(n, normalized);
-  if (!norm || draft.computed_by<Learned>(scale) == nullptr) return std::nullopt;
+  if (!norm || builder.computed_by<Learned>(scale) == nullptr) return std::nullopt;
   const Shape shape = n.shape(norm->of);
   if (n.shape(scale) != Shape(shape.begin() + static_cast<std::ptrdiff_t>(norm->axis), shape.end()))
     return std::nullopt;
-  return n.add(LayerNorm{norm->axis, norm->epsilon, false}, {norm->of}, {draft.layer(scale).stored[0]});
+  return n.add(LayerNorm{norm->axis, norm->epsilon, false}, {norm->of}, {builder.layer(scale).stored[0]});
 }
 
 // A value with another value's elements, times a factor.
@@ -210,13 +210,13 @@ struct Rearranged {
   std::vector<Value> steps{};  // the last step first
 };
 
-Rearranged rearranged(const Draft& draft, Value value) {
+Rearranged rearranged(const GraphBuilder& builder, Value value) {
   Rearranged made{value};
-  for (;; made.from = draft.layer(made.from).inputs[0]) {
-    const Line scaled = line(draft, made.from);
-    const bool moves = draft.computed_by<Reshape>(made.from) != nullptr ||
-                       draft.computed_by<Transpose>(made.from) != nullptr ||
-                       draft.computed_by<Slice>(made.from) != nullptr;
+  for (;; made.from = builder.layer(made.from).inputs[0]) {
+    const Line scaled = line(builder, made.from);
+    const bool moves = builder.computed_by<Reshape>(made.from) != nullptr ||
+                       builder.computed_by<Transpose>(made.from) != nullptr ||
+                       builder.computed_by<Slice>(made.from) != nullptr;
     if (!moves && (scaled.x == made.from || scaled.beta != 0)) return made;
     made.factor *= scaled.alpha;
     made.steps.push_back(made.from);
@@ -227,14 +227,14 @@ Rearranged rearranged(const Draft& draft, Value value) {
 constexpr std::size_t kMostPositions = std::size_t{1} << 26;
 
 // Returns each element's position in the value that they come from, row-major, for a batch of two.
-std::vector<std::size_t> positions(const Draft& draft, const Rearranged& made) {
-  Shape shape = draft.shape(made.from, 2);
+std::vector<std::size_t> positions(const GraphBuilder& builder, const Rearranged& made) {
+  Shape shape = builder.shape(made.from, 2);
   std::vector<std::size_t> found(elements(shape));
   std::iota(found.begin(), found.end(), std::size_t{0});
   for (auto step = made.steps.rbegin(); step != made.steps.rend(); ++step) {
-    const Shape to = draft.shape(*step, 2);
-    const auto* transpose = draft.computed_by<Transpose>(*step);
-    const auto* slice = draft.computed_by<Slice>(*step);
+    const Shape to = builder.shape(*step, 2);
+    const auto* transpose = builder.computed_by<Transpose>(*step);
+    const auto* slice = builder.computed_by<Slice>(*step);
     if (transpose != nullptr || slice != nullptr) {
       std::vector<std::size_t> strides(shape.size(), 1), index(to.size(), 0), moved(elements(to));
       for (std::size_t i = shape.size() - 1; i > 0; --i) strides[i - 1] = strides[i] * shape[i];
@@ -254,9 +254,9 @@ std::vector<std::size_t> positions(const Draft& draft, const Rearranged& made) {
 
 // Whether a value {queries, keys} is 0 if the query may attend to the key, and, if the key comes later, so low that its
 // weight is 0.
-bool is_causal_mask(const Draft& draft, Value value, std::size_t length) {
+bool is_causal_mask(const GraphBuilder& builder, Value value, std::size_t length) {
   constexpr float kLow = -1e9f;
-  const auto* mask = draft.computed_by<Constant>(value);
+  const auto* mask = builder.computed_by<Constant>(value);
   if (mask == nullptr || mask->values.size() != length * length || mask->shape.back() != length) return false;
   for (std::size_t i = 0; i < mask->values.size(); ++i)
     if (i % length > i / length ? mask->values[i] > kLow : mask->values[i] != 0) return false;
@@ -267,46 +267,46 @@ bool is_causal_mask(const Draft& draft, Value value, std::size_t length) {
 // first two dimensions exchanged. A dense layer that computes `from` from exchanged values computes it from the
 // original values instead.
 std::optional<Value> batch_first(NodeReader& n, Value from) {
-  const Draft& draft = n.draft();
+  const GraphBuilder& builder = n.builder();
   if (n.shape(from).size() != 3) return std::nullopt;
-  if (draft.batch(from) == BatchPlace{0, 1}) return from;
-  if (draft.batch(from) != BatchPlace{1, 1}) return std::nullopt;
+  if (builder.batch(from) == BatchPlace{0, 1}) return from;
+  if (builder.batch(from) != BatchPlace{1, 1}) return std::nullopt;
   const std::vector<std::size_t> exchanged{1, 0, 2};
-  const auto* linear = draft.computed_by<Linear>(from);
-  const Draft::Layer layer = draft.layer(from);
-  const auto* before = linear != nullptr ? draft.computed_by<Transpose>(layer.inputs[0]) : nullptr;
+  const auto* linear = builder.computed_by<Linear>(from);
+  const GraphBuilder::Layer layer = builder.layer(from);
+  const auto* before = linear != nullptr ? builder.computed_by<Transpose>(layer.inputs[0]) : nullptr;
   if (before == nullptr || before->order != exchanged) return n.transpose(from, exchanged);
-  const Value made = n.add(*linear, {draft.layer(layer.inputs[0]).inputs[0]}, layer.stored);
-  n.draft().layer(made).name = layer.name;  // nothing reads the other layer any more
+  const Value made = n.add(*linear, {builder.layer(layer.inputs[0]).inputs[0]}, layer.stored);
+  n.builder().layer(made).name = layer.name;  // nothing reads the other layer any more
   return made;
 }
 
 }  // namespace
 
 std::optional<Value> attention(NodeReader& n, Value weights, Value values) {
-  const Draft& draft = n.draft();
-  if (draft.computed_by<Softmax>(weights) == nullptr) return std::nullopt;
+  const GraphBuilder& builder = n.builder();
+  if (builder.computed_by<Softmax>(weights) == nullptr) return std::nullopt;
   const std::size_t each = n.shape(values).back(), length = n.shape(weights).back();
-  Value scores = draft.layer(weights).inputs[0];
+  Value scores = builder.layer(weights).inputs[0];
   bool causal = false;
-  if (is_arithmetic(draft, scores, sum)) {
-    const auto& terms = draft.layer(scores).inputs;
-    causal = is_causal_mask(draft, terms[0], length) || is_causal_mask(draft, terms[1], length);
+  if (is_arithmetic(builder, scores, sum)) {
+    const auto& terms = builder.layer(scores).inputs;
+    causal = is_causal_mask(builder, terms[0], length) || is_causal_mask(builder, terms[1], length);
     if (!causal) return std::nullopt;
-    scores = draft.computed_by<Constant>(terms[0]) != nullptr ? terms[1] : terms[0];
+    scores = builder.computed_by<Constant>(terms[0]) != nullptr ? terms[1] : terms[0];
   }
-  const Line scaled = line(draft, scores);
-  if (scaled.beta != 0 || draft.computed_by<MatrixProduct>(scaled.x) == nullptr) return std::nullopt;
-  const Rearranged q = rearranged(draft, draft.layer(scaled.x).inputs[0]);
-  const Rearranged k = rearranged(draft, draft.layer(scaled.x).inputs[1]), v = rearranged(draft, values);
+  const Line scaled = line(builder, scores);
+  if (scaled.beta != 0 || builder.computed_by<MatrixProduct>(scaled.x) == nullptr) return std::nullopt;
+  const Rearranged q = rearranged(builder, builder.layer(scaled.x).inputs[0]);
+  const Rearranged k = rearranged(builder, builder.layer(scaled.x).inputs[1]), v = rearranged(builder, values);
   const double scale = scaled.alpha * q.factor * k.factor * std::sqrt(static_cast<double>(each));
   if (q.from != k.from || q.from != v.from || !near(scale, 1) || v.factor != 1) return std::nullopt;
   const std::size_t width = n.shape(q.from).back() / 3, heads = width / each;
-  const bool exchanged = draft.batch(q.from) == BatchPlace{1, 1};
+  const bool exchanged = builder.batch(q.from) == BatchPlace{1, 1};
   const std::size_t size = 2 * length * width;
-  if (width != heads * each || size > kMostPositions || elements(draft.shape(q.from, 2)) != 3 * size)
+  if (width != heads * each || size > kMostPositions || elements(builder.shape(q.from, 2)) != 3 * size)
     return std::nullopt;
-  const auto of_queries = positions(draft, q), of_keys = positions(draft, k), of_values = positions(draft, v);
+  const auto of_queries = positions(builder, q), of_keys = positions(builder, k), of_values = positions(builder, v);
   if (of_queries.size() != size || of_keys.size() != size || of_values.size() != size) return std::nullopt;
   std::size_t i = 0;
   for (std::size_t sample = 0; sample < 2; ++sample)

@@ -23,8 +23,8 @@ struct Logits {
 
 Logits expect_logits(const Reader& reader) {
   const Value logits = reader.logits();
-  const auto place = reader.draft().batch(logits);
-  const Shape shape = reader.draft().shape(logits, 1);
+  const auto place = reader.builder().batch(logits);
+  const Shape shape = reader.builder().shape(logits, 1);
   if (shape.size() == 2 && place == BatchPlace{0, 1} && shape[0] == 1) return {logits, shape[1]};
   fail("its first output is {} for one image, but a classifier's is {{batch, classes}}",
        shape.empty() ? "a number" : to_string(shape));
@@ -57,9 +57,9 @@ bool passes(Operation& operation, std::size_t units, std::size_t classes) {
 }
 
 // Throws Error if other layers share a stored tensor with this layer.
-void expect_only(const std::vector<Draft::Layer>& layers, const Draft::Layer& layer) {
+void expect_only(const std::vector<GraphBuilder::Layer>& layers, const GraphBuilder::Layer& layer) {
   for (const Stored& stored : layer.stored)
-    for (const Draft::Layer& other : layers)
+    for (const GraphBuilder::Layer& other : layers)
       for (const Stored& of_other : other.stored)
         if (stored.tensor != nullptr && of_other.tensor == stored.tensor && &other != &layer)
           fail("its last layer {} cannot be replaced for another number of classes: it shares {} with {}", layer.name,
@@ -67,10 +67,10 @@ void expect_only(const std::vector<Draft::Layer>& layers, const Draft::Layer& la
 }
 
 // Gives the last layer with weights another unit count. The values no longer fit.
-void replace_classifier(std::vector<Draft::Layer>& layers, const Logits& logits, std::size_t classes) {
+void replace_classifier(std::vector<GraphBuilder::Layer>& layers, const Logits& logits, std::size_t classes) {
   const std::size_t units = logits.classes;
   for (Value value = logits.value; Graph::has_node(value);) {
-    Draft::Layer& layer = layers[value - Graph::output(0)];
+    GraphBuilder::Layer& layer = layers[value - Graph::output(0)];
     auto* operation = std::get_if<Operation>(&layer.operation);
     if (operation == nullptr) break;
     if (set_units<Dense>(*operation, units, classes) || set_units<Linear>(*operation, units, classes) ||
@@ -114,7 +114,7 @@ struct Form {
   bool operator==(const Form&) const = default;
 };
 
-// Adds a draft's layers to a network.
+// Adds the built layers to a network.
 class Assembly {
  public:
   Assembly(const OnnxFile& file, const Reader& reader, const Task& task, ImportedNetwork& to)
@@ -122,16 +122,16 @@ class Assembly {
 
   // Returns the tensors that training changes.
   std::set<const onnx::TensorProto*> run() {
-    const Draft& draft = reader_.draft();
-    auto layers = draft.layers();
+    const GraphBuilder& builder = reader_.builder();
+    auto layers = builder.layers();
     const Logits logits = expect_logits(reader_);
-    const auto used = draft.used_layers(logits.value);
+    const auto used = builder.used_layers(logits.value);
     if (logits.classes != task_.classes) {
       replace_classifier(layers, logits, task_.classes);
       to_.notes.push_back(
           fmt::format("the last layer is replaced: it has {} classes, the data {}", logits.classes, task_.classes));
     }
-    const LayerNames names(draft, used, reader_.trained());
+    const LayerNames names(builder, used, reader_.trained());
     for (const Value outside : {Graph::kImages, Graph::kLabels, Graph::kSampleKeys}) renumbered_[outside] = outside;
     choose_forms(layers, used);
     for (std::size_t i = 0; i < layers.size(); ++i)
@@ -151,26 +151,26 @@ class Assembly {
   }
 
   // A layer with weights determines a tensor's form, because learned values can be reshaped.
-  void choose_forms(const std::vector<Draft::Layer>& layers, const std::vector<bool>& used) {
+  void choose_forms(const std::vector<GraphBuilder::Layer>& layers, const std::vector<bool>& used) {
     for (const bool learned : {false, true})
       for (std::size_t i = 0; i < layers.size(); ++i) {
         const auto* operation = std::get_if<Operation>(&layers[i].operation);
         if (!used[i] || operation == nullptr || std::holds_alternative<Learned>(*operation) != learned) continue;
-        const auto declared = declarations(reader_.draft(), layers[i], *operation);
+        const auto declared = declarations(reader_.builder(), layers[i], *operation);
         for (std::size_t k = 0; k < layers[i].stored.size(); ++k)
           if (is_changed(layers[i].stored[k], declared.at(k)))
             forms_.try_emplace(layers[i].stored[k].tensor, form(layers[i].stored[k], declared[k]));
       }
   }
 
-  static std::vector<ParameterDeclaration> declarations(const Draft& draft, const Draft::Layer& layer,
+  static std::vector<ParameterDeclaration> declarations(const GraphBuilder& builder, const GraphBuilder::Layer& layer,
                                                         const Operation& operation) {
     Shapes inputs;
-    for (const Value input : layer.inputs) inputs.push_back(draft.shape(input, 1));
+    for (const Value input : layer.inputs) inputs.push_back(builder.shape(input, 1));
     return parameters(operation, inputs);
   }
 
-  Value add(const LayerNames::Layer& names, Draft::Layer layer) {
+  Value add(const LayerNames::Layer& names, GraphBuilder::Layer layer) {
     if (std::holds_alternative<Erf>(layer.operation)) fail("node {}: Erf is supported only within GELU", names.layer);
     auto& operation = std::get<Operation>(layer.operation);
     if (auto* dropout = std::get_if<Dropout>(&operation)) dropout->number = dropouts_++;
@@ -194,7 +194,7 @@ class Assembly {
 
   // Gives learned values the form used by the layer that shares their tensor. Returns the shape that they must get
   // then.
-  std::optional<Shape> use_form_of_layer(Draft::Layer& layer, Operation& operation) const {
+  std::optional<Shape> use_form_of_layer(GraphBuilder::Layer& layer, Operation& operation) const {
     auto* learned = std::get_if<Learned>(&operation);
     if (learned == nullptr || layer.stored.empty() || !forms_.contains(layer.stored[0].tensor)) return std::nullopt;
     const Form& shared = forms_.at(layer.stored[0].tensor);
@@ -253,7 +253,7 @@ class Assembly {
   const Task& task_;
   ImportedNetwork& to_;
   std::uint32_t dropouts_ = 0;
-  std::map<Value, Value> renumbered_;  // a draft's value: the graph's
+  std::map<Value, Value> renumbered_;  // the builder's value: the graph's
   std::set<const onnx::TensorProto*> seen_, changed_;
   // For tensors that training changes: how they are stored in the graph, and the parameters' names.
   std::map<const onnx::TensorProto*, Form> forms_;

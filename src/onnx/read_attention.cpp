@@ -56,7 +56,7 @@ Value added_mask(NodeReader& n) {
   const Host mask = n.constant(3);
   if (mask == nullptr) {
     const Value computed = n.value(3);
-    if (is_truth(n.draft(), computed)) fail("its mask is computed from the images: add minus infinity with Where");
+    if (is_truth(n.builder(), computed)) fail("its mask is computed from the images: add minus infinity with Where");
     return computed;
   }
   if (mask->kind != HostTensor::Kind::truth) return n.value(3);

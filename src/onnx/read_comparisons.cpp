@@ -50,12 +50,12 @@ void read_is_inf(NodeReader& n) {
 }
 
 // The value that is not a number exactly if the truth is 1, if it was read from IsNaN.
-std::optional<Value> checked_for_nan(const Draft& draft, Value truth) {
-  const auto* opposite = draft.computed_by<Activation>(truth);
+std::optional<Value> checked_for_nan(const GraphBuilder& builder, Value truth) {
+  const auto* opposite = builder.computed_by<Activation>(truth);
   if (opposite == nullptr || opposite->function != Function::linear || opposite->alpha != -1) return std::nullopt;
-  const Value compared = draft.layer(truth).inputs[0];
-  const auto* comparison = draft.computed_by<Arithmetic>(compared);
-  const auto& inputs = draft.layer(compared).inputs;
+  const Value compared = builder.layer(truth).inputs[0];
+  const auto* comparison = builder.computed_by<Arithmetic>(compared);
+  const auto& inputs = builder.layer(compared).inputs;
   if (comparison == nullptr || comparison->op != equal || inputs[0] != inputs[1]) return std::nullopt;
   return inputs[0];
 }
@@ -64,7 +64,8 @@ std::optional<Value> checked_for_nan(const Draft& draft, Value truth) {
 std::optional<Value> safe_softmax(NodeReader& n) {
   if (!n.is_layer(0) || !n.is_layer(2) || n.number(1) != 0) return std::nullopt;
   const Value x = n.value(2);
-  if (checked_for_nan(n.draft(), n.value(0)) != x || n.draft().computed_by<Softmax>(x) == nullptr) return std::nullopt;
+  if (checked_for_nan(n.builder(), n.value(0)) != x || n.builder().computed_by<Softmax>(x) == nullptr)
+    return std::nullopt;
   return without_masked_rows(n, x);
 }
 

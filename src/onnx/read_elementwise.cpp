@@ -15,20 +15,20 @@ using enum Arithmetic::Operator;
 
 // Returns what x repeats if that is a dimension's only element, which arithmetic repeats itself; else x.
 Value unrepeated(NodeReader& n, Value other, Value x) {
-  if (n.draft().computed_by<Expand>(x) != nullptr) {
-    const Value single = n.draft().layer(x).inputs[0];
-    return n.draft().batch(other) && broadcast(n.shape(other), n.shape(x)) == n.shape(other) ? single : x;
+  if (n.builder().computed_by<Expand>(x) != nullptr) {
+    const Value single = n.builder().layer(x).inputs[0];
+    return n.builder().batch(other) && broadcast(n.shape(other), n.shape(x)) == n.shape(other) ? single : x;
   }
-  const auto* gather = n.draft().computed_by<Gather>(x);
+  const auto* gather = n.builder().computed_by<Gather>(x);
   if (gather == nullptr || std::ranges::any_of(gather->indices, [](std::size_t i) { return i != 0; })) return x;
-  const Value single = n.draft().layer(x).inputs[0];
+  const Value single = n.builder().layer(x).inputs[0];
   if (n.shape(single)[gather->axis] != 1) return x;
   return broadcast(n.shape(other), n.shape(single)) == n.shape(other) ? single : x;
 }
 
 // A value that is combined with images, for any batch.
 Value for_any_batch(NodeReader& n, Value images, Value x) {
-  const auto place = n.draft().batch(images);
+  const auto place = n.builder().batch(images);
   const std::size_t rank = n.shape(images).size(), own = n.shape(x).size();
   if (!place || place->axis + own < rank) return x;
   return n.for_images(x, place->axis + own - rank, *place, n.shape(images)[place->axis]);
@@ -65,8 +65,8 @@ Value with_number(NodeReader& n, Arithmetic::Operator op, Value x, double number
 
 // Combines the images with a constant for each channel.
 std::optional<Value> with_channels(NodeReader& n, Arithmetic::Operator op, Value images, Value constant, bool first) {
-  const auto* input = n.draft().computed_by<ImageInput>(images);
-  const auto* channels = n.draft().computed_by<Constant>(constant);
+  const auto* input = n.builder().computed_by<ImageInput>(images);
+  const auto* channels = n.builder().computed_by<Constant>(constant);
   if (input == nullptr || channels == nullptr || channels->values.size() != input->mean.size()) return std::nullopt;
   if (op == maximum || op == minimum || (first && (op == quotient || op == difference))) return std::nullopt;
   const Shape shape = n.shape(constant);
@@ -87,20 +87,20 @@ std::optional<Value> with_channels(NodeReader& n, Arithmetic::Operator op, Value
 std::optional<Value> with_bias(NodeReader& n, Value x, std::size_t input) {
   const auto bias = n.stored(input);
   if (!bias || !n.trained(input) || !Graph::has_node(x) || n.readers_of_other(input) != 1) return std::nullopt;
-  const Draft::Layer before = n.draft().layer(x);
+  const GraphBuilder::Layer before = n.builder().layer(x);
   const auto add = [&](auto layer) -> std::optional<Value> {
     if (layer.bias || n.input_shape(input) != Shape{layer.units}) return std::nullopt;
     layer.bias = true;
     return n.add(layer, before.inputs, {before.stored[0], *bias});
   };
-  if (const auto* norm = n.draft().computed_by<LayerNorm>(x); norm != nullptr && !norm->shift) {
+  if (const auto* norm = n.builder().computed_by<LayerNorm>(x); norm != nullptr && !norm->shift) {
     const Shape shape = n.shape(x);
     if (n.input_shape(input) != Shape(shape.begin() + static_cast<std::ptrdiff_t>(norm->axis), shape.end()))
       return std::nullopt;
     return n.add(LayerNorm{norm->axis, norm->epsilon, true}, before.inputs, {before.stored[0], *bias});
   }
-  if (const auto* layer = n.draft().computed_by<Dense>(x)) return add(*layer);
-  if (const auto* layer = n.draft().computed_by<Linear>(x)) return add(*layer);
+  if (const auto* layer = n.builder().computed_by<Dense>(x)) return add(*layer);
+  if (const auto* layer = n.builder().computed_by<Linear>(x)) return add(*layer);
   return std::nullopt;
 }
 
@@ -198,11 +198,11 @@ void read_clip(NodeReader& n) {
 // The values that a function cannot make negative are kept from 0, where the logarithm's gradient is not finite.
 Value positive(NodeReader& n, Value x) {
   using enum Activation::Function;
-  const auto* activation = n.draft().computed_by<Activation>(x);
+  const auto* activation = n.builder().computed_by<Activation>(x);
   const bool zeros = activation != nullptr && (activation->function == absolute || activation->function == square ||
                                                activation->function == exponential || activation->function == sigmoid ||
                                                activation->function == square_root);
-  if (!zeros && n.draft().computed_by<Relu>(x) == nullptr) return x;
+  if (!zeros && n.builder().computed_by<Relu>(x) == nullptr) return x;
   return n.function(clip, x, 1e-30f, std::numeric_limits<float>::max());
 }
 
@@ -243,7 +243,7 @@ Value softmax(NodeReader& n) {
   const Shape shape = n.shape(x);
   const bool flat = n.operators() < 13;  // then over all dimensions from the axis on
   const std::size_t axis = checked_axis(n.attributes.whole("axis", flat ? 1 : -1), shape.size());
-  const auto place = n.draft().batch(x);
+  const auto place = n.builder().batch(x);
   if (place && (flat ? place->axis >= axis : place->axis == axis)) fail("it mixes the images of a batch");
   if (axis + 1 == shape.size()) return n.add(Softmax{}, {x});
   if (flat) {
@@ -286,7 +286,7 @@ Value NodeReader::combine(Arithmetic::Operator op, Value a, Value b) {
   b = for_any_batch(*this, a, unrepeated(*this, a, b));
   a = for_any_batch(*this, b, unrepeated(*this, b, a));
   const Shape of_a = shape(a), of_b = shape(b), out = broadcast(of_a, of_b);
-  const auto place_a = draft().batch(a), place_b = draft().batch(b);
+  const auto place_a = builder().batch(a), place_b = builder().batch(b);
   if (place_a && place_b &&
       (place_a->axis + out.size() - of_a.size() != place_b->axis + out.size() - of_b.size() ||
        place_a->outer != place_b->outer))

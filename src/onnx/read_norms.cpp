@@ -66,7 +66,7 @@ void read_batch_norm(NodeReader& n) {
   const Shape shape = n.shape(x);
   if (n.used(1) || n.used(2)) fail("its statistics are not supported as outputs");
   if (shape.size() < 2) fail("its input of {} has no channels", n.text(x));
-  if (!n.draft().batch(x)) return n.set(normalized_parameters(n, x));
+  if (!n.builder().batch(x)) return n.set(normalized_parameters(n, x));
   const bool scale = n.is_layer(1), shift = n.is_layer(2);  // whether they are computed
   std::vector<Stored> parameters{scale ? constant_parameter(shape[1], 1) : parameter(n, 1, shape[1]),
                                  shift ? constant_parameter(shape[1], 0) : parameter(n, 2, shape[1])};
@@ -86,7 +86,7 @@ void read_layer_norm(NodeReader& n) {
   const Shape shape = n.shape(x);
   if (n.used(1) || n.used(2)) fail("its statistics are not supported as outputs");
   const std::size_t axis = checked_axis(n.attributes.whole("axis", -1), shape.size());
-  const auto place = n.draft().batch(x);
+  const auto place = n.builder().batch(x);
   if (place && place->axis >= axis) fail("it mixes the images of a batch");
   const float epsilon = n.attributes.real("epsilon", 1e-5f);
   if (n.number(1) == 1 && (!n.has(2) || n.number(2) == 0)) {
@@ -109,7 +109,7 @@ void read_rms_norm(NodeReader& n) {
   const std::size_t rank = n.shape(x).size(), first = checked_axis(n.attributes.whole("axis", -1), rank);
   std::vector<std::size_t> axes;
   for (std::size_t i = first; i < rank; ++i) axes.push_back(i);
-  if (const auto place = n.draft().batch(x); place && place->axis >= first) fail("it mixes the images of a batch");
+  if (const auto place = n.builder().batch(x); place && place->axis >= first) fail("it mixes the images of a batch");
   const Value mean = n.add(Mean{axes, true}, {n.function(Activation::Function::square, x)});
   const Value root =
       n.function(Activation::Function::square_root, n.linear(mean, 1, n.attributes.real("epsilon", 1e-5f)));

@@ -135,7 +135,7 @@ Reduction reduction(NodeReader& n, Value x) {
   for (const std::int64_t axis : n.wholes_or(1, "axes")) r.axes.push_back(checked_axis(axis, in.size()));
   std::ranges::sort(r.axes);
   if (r.axes.empty()) {
-    if (n.draft().batch(x)) fail("a reduction over all dimensions is not supported: keep the batch");
+    if (n.builder().batch(x)) fail("a reduction over all dimensions is not supported: keep the batch");
     for (std::size_t axis = 0; axis < in.size(); ++axis) r.axes.push_back(axis);
   }
   for (const std::size_t axis : r.axes) {
@@ -153,7 +153,7 @@ Value mean_of(NodeReader& n, Value x, const Reduction& r) {
 }
 
 Value mean(NodeReader& n, Value x, const Reduction& r) {
-  const auto place = n.draft().batch(x);
+  const auto place = n.builder().batch(x);
   if (n.shape(x).size() != 4 || r.axes != std::vector<std::size_t>{2, 3} || !place || place->axis != 0)
     return mean_of(n, x, r);
   const Value pooled = mean_image(n, x);
@@ -193,7 +193,7 @@ Value largest(NodeReader& n, Value x, const Reduction& r) {
   removed = joined;
   order.insert(order.end(), r.axes.begin(), r.axes.end());
   joined.push_back(r.elements);
-  const auto place = n.draft().batch(x);
+  const auto place = n.builder().batch(x);
   const auto at = [&](bool keep) -> std::optional<std::size_t> {
     if (!place || keep) return place ? std::optional(place->axis) : std::nullopt;
     return static_cast<std::size_t>(std::ranges::find(order, place->axis) - order.begin());

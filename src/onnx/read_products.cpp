@@ -18,7 +18,7 @@ std::size_t features(const Shape& shape) {
 Value dense(NodeReader& n, Value x, const Stored& weight, std::size_t units, std::optional<Stored> bias) {
   std::vector<Stored> parameters{weight};
   if (bias) parameters.push_back(*bias);
-  const auto place = n.draft().batch(x);
+  const auto place = n.builder().batch(x);
   const bool rows_are_images = n.shape(x).size() == 2 && place == BatchPlace{0, 1} && n.shape(x)[0] == n.batch();
   if (weight.named && weight.transposed)  // PyTorch's matrix is {features, units}
     return n.add(Linear{.units = units, .bias = bias.has_value(), .transposed_in_file = true}, {x}, parameters);
@@ -38,7 +38,7 @@ Value matrix_product(NodeReader& n, Value a, Value b) {
   if (of_b.size() == 1) b = n.reshape(b, {of_b[0], 1});
   const Value made = stacked_product(n, a, b);
   Shape shape = n.shape(made);
-  auto place = n.draft().batch(made);
+  auto place = n.builder().batch(made);
   std::optional<std::size_t> batch_axis;
   if (place) batch_axis = place->axis;
   if (of_b.size() == 1) shape.pop_back();
@@ -83,7 +83,7 @@ void read_gemm(NodeReader& n) {
 void read_matrix_product(NodeReader& n) {
   auto weight = n.stored(1);
   // Computed weights are a dense layer's if the other input depends on the images.
-  const bool computed = n.is_layer(0) && n.is_layer(1) && n.draft().batch(n.value(0)).has_value();
+  const bool computed = n.is_layer(0) && n.is_layer(1) && n.builder().batch(n.value(0)).has_value();
   if (!weight || n.input_shape(1).size() != 2 || (n.as<FileTensor>(1) == nullptr && !computed))
     return n.set(matrix_product(n, n.value(0), n.value(1)));
   const Shape shape = n.input_shape(1);
@@ -168,13 +168,13 @@ Value stacked_product(NodeReader& n, Value a, Value b) {
   const auto stack = [](const Shape& shape) { return Shape(shape.begin(), shape.end() - 2); };
   Shape out = broadcast(stack(of_a), stack(of_b));
   const auto fitted = [&](Value x, const Shape& shape, const std::optional<BatchPlace>& other) {
-    const bool repeat = !n.draft().batch(x) && other && other->axis < out.size();  // for every image
+    const bool repeat = !n.builder().batch(x) && other && other->axis < out.size();  // for every image
     if (stack(shape) == out && !repeat) return x;
     Shape wanted = out;
     wanted.insert(wanted.end(), shape.end() - 2, shape.end());
     return repeat ? n.expand_to_batch(x, wanted, *other) : n.expand(x, wanted);
   };
-  const auto place_a = n.draft().batch(a), place_b = n.draft().batch(b);
+  const auto place_a = n.builder().batch(a), place_b = n.builder().batch(b);
   const bool both = place_a && place_b;
   if ((place_a && (place_a->axis + 1 == of_a.size() || (both && place_a->axis >= out.size()))) ||
       (place_b && (place_b->axis + 2 == of_b.size() || (both && place_b->axis >= out.size()))))

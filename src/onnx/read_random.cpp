@@ -51,7 +51,7 @@ bool compares_random_numbers(NodeReader& n, bool less) {
 Value NodeReader::masked(Value x, const RandomMask& mask) {
   const Shape shape = this->shape(x);
   const bool each = mask.shape == shape;
-  if (draft().batch(x) != BatchPlace{0, 1}) fail("only dropout of images is supported");
+  if (builder().batch(x) != BatchPlace{0, 1}) fail("only dropout of images is supported");
   const bool samples = mask.shape.size() == shape.size() && mask.shape[0] == batch() && elements(mask.shape) == batch();
   if (!mask.kept || !(*mask.kept > 0 && *mask.kept <= 1) || !(each || samples))
     fail("this use of random numbers is not supported: use Dropout");

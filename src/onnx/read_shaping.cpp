@@ -24,7 +24,7 @@ void read_cast(NodeReader& n) {
   using Type = onnx::TensorProto;
   const std::int64_t to = n.attributes.whole("to", Type::FLOAT);
   const bool real = to == Type::FLOAT || to == Type::DOUBLE || to == Type::FLOAT16 || to == Type::BFLOAT16;
-  if (real || n.as<RandomMask>(0) != nullptr || (n.is_layer(0) && is_truth(n.draft(), n.value(0))))
+  if (real || n.as<RandomMask>(0) != nullptr || (n.is_layer(0) && is_truth(n.builder(), n.value(0))))
     return n.set(n.item(0));
   if (to != Type::BOOL) fail("the conversion of images' values to whole numbers is not supported");
   const Value zero = constant(n, real_numbers({}, {0}));
@@ -83,7 +83,7 @@ void read_squeeze(NodeReader& n) {
   const Value x = n.value(0);
   const auto wanted = n.wholes_or(1, "axes");
   auto axes = squeezed_axes(n.shape(x), wanted);
-  const auto place = n.draft().batch(x);
+  const auto place = n.builder().batch(x);
   if (wanted.empty() && place) std::erase(axes, place->axis);
   n.set(n.squeeze(x, axes));
 }
@@ -95,7 +95,7 @@ void read_unsqueeze(NodeReader& n) {
   std::vector<std::size_t> added;
   for (const std::int64_t axis : axes) added.push_back(checked_axis(axis, to.size()));
   std::optional<std::size_t> batch_axis;
-  if (const auto place = n.draft().batch(x)) {
+  if (const auto place = n.builder().batch(x)) {
     batch_axis = place->axis;
     std::ranges::sort(added);
     for (const std::size_t axis : added)
@@ -123,7 +123,7 @@ Value concat(NodeReader& n, std::vector<Value> values, std::size_t axis) {
   std::optional<BatchPlace> place;
   std::size_t extent = 0;
   for (const Value value : values) {
-    place = n.draft().batch(value);
+    place = n.builder().batch(value);
     if (!place) continue;
     extent = n.shape(value)[place->axis];
     break;
@@ -131,12 +131,12 @@ Value concat(NodeReader& n, std::vector<Value> values, std::size_t axis) {
   for (Value& value : values) {
     if (!place) break;
     if (place->axis == axis) fail("it mixes the images of a batch");
-    const auto own = n.draft().batch(value);
+    const auto own = n.builder().batch(value);
     if (own && own != place) fail("it mixes the images of a batch");
     if (own) continue;
     if (place->axis >= n.shape(value).size()) fail("its inputs do not fit each other");
     value = n.for_images(value, place->axis, *place, extent);
-    if (n.draft().batch(value)) continue;
+    if (n.builder().batch(value)) continue;
     Shape shape = n.shape(value);
     shape[place->axis] = extent;
     value = n.expand_to_batch(value, shape, *place);
@@ -161,7 +161,7 @@ void read_slice(NodeReader& n) {
     const Shape shape = n.shape(x);
     const std::size_t axis = checked_axis(axes.empty() ? static_cast<std::int64_t>(i) : axes[i], shape.size());
     const Stride stride = stride_of(starts[i], ends[i], steps[i], shape[axis]);
-    if (const auto place = n.draft().batch(x); !place || place->axis != axis)
+    if (const auto place = n.builder().batch(x); !place || place->axis != axis)
       for (const std::size_t input : {1, 2})
         if (n.has(input)) n.expect_same_for_batches(input);
     x = stride.step == 1 ? n.slice(x, axis, static_cast<std::size_t>(stride.begin), stride.count)
@@ -181,7 +181,7 @@ Value gather_at(NodeReader& n, Value x, std::size_t axis, const HostTensor& plac
   shape.erase(shape.begin() + at(axis));
   shape.insert(shape.begin() + at(axis), places_shape.begin(), places_shape.end());
   std::optional<std::size_t> batch_axis;
-  if (const auto place = n.draft().batch(x))
+  if (const auto place = n.builder().batch(x))
     batch_axis = place->axis < axis ? place->axis : place->axis + places_shape.size() - 1;
   return n.reshape(x, shape, batch_axis);
 }
@@ -190,7 +190,7 @@ void read_gather(NodeReader& n) {
   const Value x = n.value(0);
   const std::size_t axis = checked_axis(n.attributes.whole("axis", 0), n.shape(x).size());
   const HostTensor& indices = n.expect_constant(1);
-  if (const auto place = n.draft().batch(x); !place || place->axis != axis) n.expect_same_for_batches(1);
+  if (const auto place = n.builder().batch(x); !place || place->axis != axis) n.expect_same_for_batches(1);
   n.set(gather_at(n, x, axis, indices, indices.shape));
 }
 
@@ -204,7 +204,7 @@ void read_gather_nd(NodeReader& n) {
   const std::size_t depth = indices.shape.back();
   const Shape shape = n.shape(x);
   if (depth == 0 || depth > shape.size()) fail("its indices do not fit {}", n.text(x));
-  const auto place = n.draft().batch(x);
+  const auto place = n.builder().batch(x);
   if (place && place->axis < depth) fail("it mixes the images of a batch (dimension {})", place->axis);
   HostTensor joined = whole_numbers(Shape(indices.shape.begin(), indices.shape.end() - 1), {});
   for (std::size_t i = 0; i < elements(joined.shape); ++i) {
@@ -223,7 +223,7 @@ void read_gather_nd(NodeReader& n) {
 void read_scatter_nd(NodeReader& n) {
   const Value x = n.value(0);
   const HostTensor &indices = n.expect_constant(1), &updates = n.expect_constant(2);
-  if (n.draft().batch(x)) fail("the replacement of images' values is not supported: use Concat");
+  if (n.builder().batch(x)) fail("the replacement of images' values is not supported: use Concat");
   const Shape shape = n.shape(x);
   if (elements(shape) > kMostConstantElements) fail("its input of {} has too many elements", to_string(shape));
   const HostTensor ones = real_numbers(shape, std::vector<double>(elements(shape), 1));
@@ -303,7 +303,7 @@ void read_tile(NodeReader& n) {
   if (repeats.size() != shape.size()) fail("its repeats do not fit {}", n.text(x));
   const auto images = n.following(1);
   for (const std::size_t axis : images) {
-    if (images.size() > 1 || n.draft().batch(x) || repeats[axis] != static_cast<std::int64_t>(n.batch()))
+    if (images.size() > 1 || n.builder().batch(x) || repeats[axis] != static_cast<std::int64_t>(n.batch()))
       fail("its repeats depend on the number of images in a way that is not supported");
     repeats[axis] = 1;
   }
@@ -416,7 +416,7 @@ void read_space_to_depth(NodeReader& n) {
 }  // namespace
 
 Value NodeReader::squeeze(Value x, const std::vector<std::size_t>& axes) {
-  const auto place = draft().batch(x);
+  const auto place = builder().batch(x);
   Shape to = shape(x);
   std::optional<std::size_t> batch_axis;
   if (place) {
@@ -429,7 +429,7 @@ Value NodeReader::squeeze(Value x, const std::vector<std::size_t>& axes) {
 }
 
 Value NodeReader::expand_by_batch(Value x, Shape to, std::size_t axis) {
-  const auto place = draft().batch(x);
+  const auto place = builder().batch(x);
   if (to[axis] != batch()) fail("its shape depends on the number of images in a way that is not supported");
   if (place) {
     if (place->axis + to.size() - shape(x).size() != axis) fail("it repeats images for every image of a batch");

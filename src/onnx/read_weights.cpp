@@ -48,8 +48,8 @@ void NodeReader::resolve(Stored& parameter, const ParameterDeclaration& declared
   Value value = *parameter.value;
   if (parameter.transposed) value = transpose(value, {1, 0});
   parameter = {.value = reshape(value, declared.shape)};
-  if (reader_.draft_.computed_by<Learned>(*parameter.value) != nullptr)
-    parameter = Stored(reader_.draft_.layer(*parameter.value).stored[0]);
+  if (reader_.builder_.computed_by<Learned>(*parameter.value) != nullptr)
+    parameter = Stored(reader_.builder_.layer(*parameter.value).stored[0]);
 }
 
 // Returns a parameter as a value. A parameter that is trained in this layer only becomes a separate layer.
@@ -58,7 +58,7 @@ Value NodeReader::value(const Stored& parameter, const std::string& layer, const
   const bool own =
       parameter.tensor == nullptr || reader_.trained_.of(*parameter.tensor).training == Training::in_layers;
   if (own && !parameter.frozen)
-    return reader_.draft_.add(
+    return reader_.builder_.add(
         {layer, Operation(Learned{declared.shape, declared.role, declared.name}), {}, {parameter}});
   const Value found = parameter.tensor != nullptr ? value(Item(FileTensor{parameter.tensor, parameter.transposed}))
                                                   : value(Item(parameter.computed));

@@ -85,7 +85,7 @@ Reader::Reader(const OnnxFile& file, const Task& task)
       task_(task),
       trained_(file),
       batch_(file.input_shape()[0] > 0 ? file.input_shape()[0] : kOpenBatch),
-      draft_(task.image) {
+      builder_(task.image) {
   for (const onnx::NodeProto& node : file.graph().node()) count_reads(node);
   add_images();
 }
@@ -102,8 +102,8 @@ void Reader::add_images() {
   }
   const ImageInput scale{std::vector<float>(channels, 0),
                          std::vector<float>(channels, file_.raw_pixels() ? 1.0f / 255 : 1)};
-  Value images = draft_.add({"input", Operation(scale), {Graph::kImages}});
-  if (file_.channels_last()) images = draft_.add({"input.permute", Operation(Transpose{{0, 2, 3, 1}}), {images}});
+  Value images = builder_.add({"input", Operation(scale), {Graph::kImages}});
+  if (file_.channels_last()) images = builder_.add({"input.permute", Operation(Transpose{{0, 2, 3, 1}}), {images}});
   items_[file_.input().name()] = Computed{images};
 }
 
@@ -228,7 +228,7 @@ void Reader::run() {
   items_[output->first] = Computed{flattened(logits->value)};
   logits = get<Computed>(output->second);
   choose_pixels(logits->value);
-  for (const NotFinite& constant : not_finite(draft_, logits->value))
+  for (const NotFinite& constant : not_finite(builder_, logits->value))
     problems_.push_back(
         shortened(printable(fmt::format("{}: {}, so the network cannot be trained: export it with finite ones",
                                         source_of(constant.value), constant.problem))));
@@ -244,25 +244,25 @@ std::string Reader::source_of(Value value) const {
       if (const Host* constant = get<Host>(item); constant != nullptr && constant->get() == host)
         return "constant " + name;
   }
-  return "a constant of " + draft_.layer(value).name;
+  return "a constant of " + builder_.layer(value).name;
 }
 
 // {batch, classes, 1, 1} as {batch, classes}.
 Value Reader::flattened(Value logits) {
-  const Shape shape = draft_.shape(logits, 1);
-  const bool images = shape.size() > 2 && draft_.batch(logits) == BatchPlace{0, 1};
+  const Shape shape = builder_.shape(logits, 1);
+  const bool images = shape.size() > 2 && builder_.batch(logits) == BatchPlace{0, 1};
   if (!images || elements(shape) != shape[1]) return logits;
-  return draft_.add({"flatten", Operation(Reshape{{Reshape::kInferred, shape[1]}}), {logits}});
+  return builder_.add({"flatten", Operation(Reshape{{Reshape::kInferred, shape[1]}}), {logits}});
 }
 
 // Makes the image inputs give the pixels that the network expects.
 void Reader::choose_pixels(Value logits) {
   if (file_.raw_pixels()) return;
   const PixelDecision decision =
-      file_.pixels() == Pixels::automatic ? decide_pixels(draft_, logits) : decided_by_user(file_.pixels());
+      file_.pixels() == Pixels::automatic ? decide_pixels(builder_, logits) : decided_by_user(file_.pixels());
   if (!decision.reason.empty()) notes_.push_back(decision.reason);
   pixels_ = decision.pixels;
-  set_pixels(draft_, pixels_, task_.mean, task_.stddev);
+  set_pixels(builder_, pixels_, task_.mean, task_.stddev);
 }
 
 const char* Reader::untrained(const onnx::TensorProto& tensor) const {
@@ -368,7 +368,7 @@ std::optional<Stored> NodeReader::stored(std::size_t input) const {
   }
   if (const auto* host = as<Host>(input); host != nullptr && (*host)->real())
     return Stored{nullptr, *host, false, !reader_.weights_.contains(*host)};
-  if (const auto* computed = as<Computed>(input); computed != nullptr && !reader_.draft_.batch(computed->value))
+  if (const auto* computed = as<Computed>(input); computed != nullptr && !reader_.builder_.batch(computed->value))
     return Stored{.value = computed->value};
   return std::nullopt;
 }
@@ -379,7 +379,7 @@ Value NodeReader::value(std::size_t input) {
 
 Value NodeReader::operand(std::size_t input) {
   const auto* other = as<Computed>(1 - input);
-  if (other == nullptr || !is_scaled_pixels(reader_.draft_, other->value)) return value(input);
+  if (other == nullptr || !is_scaled_pixels(reader_.builder_, other->value)) return value(input);
   return table(input, "combined with the images alone");
 }
 
@@ -403,7 +403,7 @@ Value NodeReader::value(const Item& item) {
     for (std::size_t i = 0; i < (*host)->size(); ++i) constant.values.push_back(static_cast<float>((*host)->at(i)));
     const Value made = add(std::move(constant), {});
     if (const auto* stored = get<FileTensor>(item); stored != nullptr && reader_.weights_.contains(*host))
-      reader_.draft_.layer(made).values = Stored{stored->tensor};
+      reader_.builder_.layer(made).values = Stored{stored->tensor};
     return known->second = shape.empty() ? number_of(made) : made;
   }
   const auto* stored = get<FileTensor>(item);
@@ -415,10 +415,10 @@ Value NodeReader::value(const Item& item) {
   if (added) {
     const Shape shape = shape_of(*stored->tensor, false);
     const bool vector = std::ranges::count_if(shape, [](std::size_t extent) { return extent > 1; }) <= 1;
-    known->second = reader_.draft_.add({decision.parameter,
-                                        Operation(Learned{shape, vector ? Role::offset : Role::weight, ""}),
-                                        {},
-                                        {{stored->tensor}}});
+    known->second = reader_.builder_.add({decision.parameter,
+                                          Operation(Learned{shape, vector ? Role::offset : Role::weight, ""}),
+                                          {},
+                                          {{stored->tensor}}});
     if (shape.empty()) known->second = number_of(known->second);
   }
   return stored->transposed ? transpose(known->second, {1, 0}) : known->second;
@@ -443,29 +443,29 @@ Value NodeReader::append(Operation operation, std::vector<Value> inputs, std::ve
   }
   std::size_t outer = 1;
   for (const Value input : inputs) {
-    const auto place = reader_.draft_.batch(input);
+    const auto place = reader_.builder_.batch(input);
     if (!place || !Graph::has_node(input)) continue;
     outer = place->outer;
     break;
   }
   const std::string name = parameters.empty() ? default_name() : layer_name(parameters);
-  return reader_.draft_.add({name, std::move(operation), std::move(inputs), std::move(parameters), outer});
+  return reader_.builder_.add({name, std::move(operation), std::move(inputs), std::move(parameters), outer});
 }
 
 Value NodeReader::add_erf(Value input) {
-  const auto place = reader_.draft_.batch(input);
-  return reader_.draft_.add({node_.name(), Erf{}, {input}, {}, place ? place->outer : 1});
+  const auto place = reader_.builder_.batch(input);
+  return reader_.builder_.add({node_.name(), Erf{}, {input}, {}, place ? place->outer : 1});
 }
 
 // Finds the output extent that has the batch: it is where the input has it in row-major order. For a batch of one,
 // several may be; then it is the extent that begins there, and preferably has size 1.
 Value NodeReader::reshape(Value x, const Shape& to, std::optional<std::size_t> batch_axis) {
-  if (reader_.draft_.computed_by<Reshape>(x) != nullptr) {
-    const Value from = reader_.draft_.layer(x).inputs[0];
+  if (reader_.builder_.computed_by<Reshape>(x) != nullptr) {
+    const Value from = reader_.builder_.layer(x).inputs[0];
     return reshape(from, to, batch_axis);
   }
   const Shape from = shape(x);
-  const auto place = reader_.draft_.batch(x);
+  const auto place = reader_.builder_.batch(x);
   if (elements(from) != elements(to)) fail("{} cannot be reshaped to {}", to_string(from), to_string(to));
   if (!place) return from == to ? x : add(Reshape{to}, {x});
   const std::size_t before = elements(from, 0, place->axis) * place->outer, batch = reader_.batch_;
@@ -491,28 +491,28 @@ Value NodeReader::reshape(Value x, const Shape& to, std::optional<std::size_t> b
   Shape shape = to;
   shape[best->axis] = Reshape::kInferred;
   const Value reshaped = add(Reshape{shape}, {x});
-  reader_.draft_.layer(reshaped).outer = best->outer;
+  reader_.builder_.layer(reshaped).outer = best->outer;
   return reshaped;
 }
 
 Value NodeReader::transpose(Value x, std::vector<std::size_t> order) {
   if (std::ranges::is_sorted(order)) return x;
-  if (const auto* first = reader_.draft_.computed_by<Transpose>(x)) {
+  if (const auto* first = reader_.builder_.computed_by<Transpose>(x)) {
     for (std::size_t& from : order) from = first->order.at(from);
-    const Value from = reader_.draft_.layer(x).inputs[0];
+    const Value from = reader_.builder_.layer(x).inputs[0];
     return transpose(from, std::move(order));
   }
   return add(Transpose{std::move(order)}, {x});
 }
 
 Value NodeReader::linear(Value x, double alpha, double beta) {
-  if (const auto* before = reader_.draft_.computed_by<Activation>(x);
+  if (const auto* before = reader_.builder_.computed_by<Activation>(x);
       before != nullptr && before->function == Activation::Function::linear) {
     const double first_alpha = before->alpha, first_beta = before->beta;
-    const Value from = reader_.draft_.layer(x).inputs[0];
+    const Value from = reader_.builder_.layer(x).inputs[0];
     return linear(from, alpha * first_alpha, alpha * first_beta + beta);
   }
-  if (const auto* input = reader_.draft_.computed_by<ImageInput>(x)) {
+  if (const auto* input = reader_.builder_.computed_by<ImageInput>(x)) {
     const std::size_t channels = input->mean.size();
     return normalized(x, std::vector(channels, static_cast<float>(alpha)),
                       std::vector(channels, static_cast<float>(beta)));
@@ -523,12 +523,12 @@ Value NodeReader::linear(Value x, double alpha, double beta) {
 
 // (p - mean) / std times alpha plus beta is (p - (mean - beta std / alpha)) / (std / alpha).
 Value NodeReader::normalized(Value images, const std::vector<float>& alpha, const std::vector<float>& beta) {
-  ImageInput input = *reader_.draft_.computed_by<ImageInput>(images);
+  ImageInput input = *reader_.builder_.computed_by<ImageInput>(images);
   for (std::size_t c = 0; c < input.mean.size(); ++c) {
     input.stddev[c] /= alpha[c];
     input.mean[c] -= beta[c] * input.stddev[c];
   }
-  return reader_.draft_.add({"input", Operation(std::move(input)), {Graph::kImages}});
+  return reader_.builder_.add({"input", Operation(std::move(input)), {Graph::kImages}});
 }
 
 Value NodeReader::function(Activation::Function function, Value x, float alpha, float beta) {
@@ -551,7 +551,7 @@ Value NodeReader::slice(Value x, std::size_t axis, std::size_t begin, std::size_
 }
 
 void NodeReader::expect_not_batch(Value x, std::size_t axis) const {
-  const auto place = reader_.draft_.batch(x);
+  const auto place = reader_.builder_.batch(x);
   if (place && place->axis == axis) fail("it mixes the images of a batch (dimension {})", axis);
 }
 
@@ -562,7 +562,7 @@ Value NodeReader::expand(Value x, const Shape& to) {
     x = reshape(x, from);
   }
   const Shape out = broadcast(from, to);
-  if (reader_.draft_.batch(x)) {
+  if (reader_.builder_.batch(x)) {
     for (std::size_t axis = 0; axis < out.size(); ++axis)
       if (from[axis] != out[axis]) x = gather(x, axis, std::vector<std::size_t>(out[axis], 0));
     return x;

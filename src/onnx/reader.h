@@ -10,12 +10,12 @@
 
 #include "models/zoo/zoo.h"
 #include "src/onnx/attributes.h"
-#include "src/onnx/draft.h"
 #include "src/onnx/file.h"
+#include "src/onnx/graph_builder.h"
 #include "src/onnx/tensor.h"
 #include "src/onnx/trained_tensors.h"
 
-// How an ONNX graph's nodes become a draft of our graph: a function for each operator, in the files read_*.cpp.
+// How an ONNX graph's nodes become layers in a GraphBuilder: a function for each operator, in the files read_*.cpp.
 namespace annulus {
 
 using Host = std::shared_ptr<const HostTensor>;
@@ -58,11 +58,11 @@ class Reader {
   void run();
   const std::vector<std::string>& problems() const { return problems_; }
   const std::vector<std::string>& notes() const { return notes_; }
-  const Draft& draft() const { return draft_; }
+  const GraphBuilder& builder() const { return builder_; }
   Value logits() const;
-  Pixels pixels() const { return pixels_; }  // that the draft's network reads
+  Pixels pixels() const { return pixels_; }  // that the built network reads
 
-  // Whether the draft depends on a stored tensor's values, not only on the shape.
+  // Whether the built layers depend on a stored tensor's values, not only on the shape.
   bool depends_on_values(const onnx::TensorProto& tensor) const { return hosts_.contains(&tensor); }
 
   const TrainedTensors& trained() const { return trained_; }
@@ -101,7 +101,7 @@ class Reader {
   std::set<const onnx::TensorProto*> named_;                   // tensors that a layer is named after
   std::vector<std::string> problems_, notes_;
   Pixels pixels_ = Pixels::automatic;
-  Draft draft_;
+  GraphBuilder builder_;
 };
 
 // A node that is being read, and the inputs.
@@ -115,7 +115,7 @@ class NodeReader {
   std::int64_t operators() const { return reader_.file_.operators(); }
   std::size_t batch() const { return reader_.batch_; }
   const Task& task() const { return reader_.task_; }
-  Draft& draft() { return reader_.draft_; }
+  GraphBuilder& builder() { return reader_.builder_; }
   void note(std::string line) { reader_.notes_.push_back(std::move(line)); }
 
   std::size_t inputs() const { return static_cast<std::size_t>(node_.input_size()); }
@@ -131,8 +131,8 @@ class NodeReader {
 
   Shape input_shape(std::size_t input) const;        // for batch()
   Shape other_input_shape(std::size_t input) const;  // for the second batch in batch_constants.h
-  std::string text(Value value) const { return to_string(reader_.draft_.shape(value, 1)); }  // a shape, for errors
-  Shape shape(Value value) const { return reader_.draft_.shape(value, reader_.batch_); }
+  std::string text(Value value) const { return to_string(reader_.builder_.shape(value, 1)); }  // for errors
+  Shape shape(Value value) const { return reader_.builder_.shape(value, reader_.batch_); }
 
   // Returns a constant input's values; null if it is not constant, or throws Error.
   Host constant(std::size_t input) const;

@@ -34,8 +34,8 @@ struct BatchPlace {
   bool operator==(const BatchPlace&) const = default;
 };
 
-// A graph while it is being read: some layers are parts of patterns, or nothing will read them.
-class Draft {
+// Builds a graph from a file: some layers are parts of patterns, or nothing will read them.
+class GraphBuilder {
  public:
   struct Layer {
     std::string name;
@@ -47,7 +47,7 @@ class Draft {
     Shape of_one{}, of_two{};        // output, for a batch of one and of two
   };
 
-  explicit Draft(const ImageShape& image)
+  explicit GraphBuilder(const ImageShape& image)
       : outside_{{1, image.height, image.width, image.channels}, {1}, {1}},
         outside_of_two_{{2, image.height, image.width, image.channels}, {2}, {2}} {}
 

@@ -1,4 +1,4 @@
-#include "src/onnx/draft.h"
+#include "src/onnx/graph_builder.h"
 
 #include "kernels/base/error.h"
 
@@ -18,7 +18,7 @@ void expect_possible(const Shape& output) {
 
 }  // namespace
 
-Value Draft::add(Layer layer) {
+Value GraphBuilder::add(Layer layer) {
   Shapes ones, twos;
   for (const Value input : layer.inputs) {
     ones.push_back(of_one(input));
@@ -37,28 +37,28 @@ Value Draft::add(Layer layer) {
   return Graph::output(layers_.size() - 1);
 }
 
-const Shape& Draft::of_one(Value value) const {
+const Shape& GraphBuilder::of_one(Value value) const {
   return Graph::has_node(value) ? layer(value).of_one : outside_[value];
 }
 
-const Shape& Draft::of_two(Value value) const {
+const Shape& GraphBuilder::of_two(Value value) const {
   return Graph::has_node(value) ? layer(value).of_two : outside_of_two_[value];
 }
 
-Shape Draft::shape(Value value, std::size_t batch) const {
+Shape GraphBuilder::shape(Value value, std::size_t batch) const {
   Shape shape = of_one(value);
   for (std::size_t i = 0; i < shape.size(); ++i)
     if (shape[i] != of_two(value)[i]) shape[i] *= batch;
   return shape;
 }
 
-std::optional<BatchPlace> Draft::batch(Value value) const {
+std::optional<BatchPlace> GraphBuilder::batch(Value value) const {
   for (std::size_t i = 0; i < of_one(value).size(); ++i)
     if (of_one(value)[i] != of_two(value)[i]) return BatchPlace{i, Graph::has_node(value) ? layer(value).outer : 1};
   return std::nullopt;
 }
 
-std::vector<bool> Draft::used_layers(Value value) const {
+std::vector<bool> GraphBuilder::used_layers(Value value) const {
   std::vector<bool> used(layers_.size(), false);
   used[value - Graph::output(0)] = true;
   for (std::size_t i = used.size(); i-- > 0;)
