@@ -42,7 +42,7 @@ Parameters::Parameters(Device& device, const Graph& graph, const std::vector<std
                        const Allocate& allocate_gradients, const Allocate& allocate_weights,
                        const std::optional<Range>& stage)
     : device_(device), of_node_(graph.nodes().size()), node_gradients_(graph.nodes().size()) {
-  all_.push_back({"steering", Role::metric, 0, 0, 0, device.plain({kSteering}, DataType::f32), 0, 0, 0});
+  all_.push_back({"control flags", Role::metric, 0, 0, 0, device.plain({kControlFlags}, DataType::f32), 0, 0, 0});
   place(all_.back());
   add_all(graph, layouts, stage.value_or(Range{0, graph.nodes().size()}));
   const std::size_t gradient_bytes = bytes_;

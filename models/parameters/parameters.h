@@ -32,10 +32,10 @@ struct Parameter {
 // parameters follow after all others; the gradients' arena ends before them. A parameter that several nodes share has
 // the slot that the first node in forward, the last in backward, would have (last_in_backward()).
 //
-// The first slot is the steering slot: kSteering floats, metrics that the training loop itself all-reduces.
+// The first slot holds the control flags: kControlFlags floats that the training loop all-reduces with the metrics.
 class Parameters {
  public:
-  static constexpr std::size_t kSteering = 6;
+  static constexpr std::size_t kControlFlags = 6;
 
   // Allocates an arena: `bytes` of zeroed memory that outlives the Parameters. If not set, the device allocates it.
   using Allocate = std::function<DeviceView(std::size_t bytes)>;
@@ -48,7 +48,7 @@ class Parameters {
 
   const std::vector<Parameter>& all() const { return all_; }  // in backward order, frozen or not
   std::vector<Parameter> updated() const;                     // without the frozen ones, in arena order
-  const Parameter& steering() const { return all_.front(); }
+  const Parameter& control_flags() const { return all_.front(); }
   // The loss's, the first node in backward; null in a stage without the loss.
   const Parameter* metrics() const { return all_.size() > 1 && all_[1].role == Role::metric ? &all_[1] : nullptr; }
   std::size_t count() const;         // trained values, padding not counted

@@ -48,7 +48,7 @@ std::vector<std::vector<std::size_t>> gradient_bytes(const Model& model) {
   for (std::size_t node = 0; node < bytes.size(); ++node)
     for (const Parameter* parameter : parameters.of_node(node))
       if (parameters.has_gradient(node, *parameter)) bytes[node].push_back(parameter->bytes);
-  if (!bytes.empty()) bytes.back().insert(bytes.back().begin(), parameters.steering().bytes);
+  if (!bytes.empty()) bytes.back().insert(bytes.back().begin(), parameters.control_flags().bytes);
   return bytes;
 }
 

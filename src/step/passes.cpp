@@ -36,7 +36,7 @@ void Passes::backward(const BatchPart& part, std::size_t samples, const Network:
 
 DeviceView Passes::written() const {
   const DeviceView gradients = model_.parameters().gradients();
-  const std::size_t flags = model_.parameters().steering().bytes;
+  const std::size_t flags = model_.parameters().control_flags().bytes;
   return gradients.slice(flags, gradients.bytes - flags);
 }
 

@@ -33,7 +33,7 @@ void StepMetrics::expect_finite(bool first) const {
 
 MetricsSlots::MetricsSlots(Model& model) : model_(model) {
   const Parameters& parameters = model.parameters();
-  const Parameter& last = parameters.metrics() != nullptr ? *parameters.metrics() : parameters.steering();
+  const Parameter& last = parameters.metrics() != nullptr ? *parameters.metrics() : parameters.control_flags();
   slots_.resize(last.offset + last.bytes);
 }
 
@@ -43,16 +43,16 @@ DeviceView MetricsSlots::metrics(DeviceView arena) const {
 }
 
 void MetricsSlots::write(DeviceView arena, const ControlFlags& flags) {
-  static_assert(sizeof flags == Parameters::kSteering * sizeof(float));
+  static_assert(sizeof flags == Parameters::kControlFlags * sizeof(float));
   model_.device().upload(std::as_bytes(std::span(&flags, 1)),
-                         arena.slice(model_.parameters().steering().offset, sizeof flags));
+                         arena.slice(model_.parameters().control_flags().offset, sizeof flags));
 }
 
 StepMetrics MetricsSlots::read(DeviceView arena) {
   const Parameters& parameters = model_.parameters();
   model_.device().peek(arena.slice(0, slots_.size()), slots_);
   StepMetrics found;
-  std::memcpy(&found.control_flags, slots_.data() + parameters.steering().offset, sizeof found.control_flags);
+  std::memcpy(&found.control_flags, slots_.data() + parameters.control_flags().offset, sizeof found.control_flags);
   std::array<float, 2> means{};
   if (const Parameter* metrics = parameters.metrics())
     std::memcpy(&means, slots_.data() + metrics->offset, sizeof means);

@@ -873,8 +873,8 @@ TEST_CASE("asynchronous steps without staleness have the bits of synchronous one
     CHECK(copied(async.model.parameters().weights()) == copied(synchronous.model.parameters().weights()));
     const auto check_kept = [&](DeviceView kept, DeviceView all) {
       const auto gathered = copied(async.trainer->kept_state().gather(kept)), expected = copied(all);
-      CHECK(std::equal(gathered.begin() + Parameters::kSteering, gathered.end(),
-                       expected.begin() + Parameters::kSteering, expected.end()));
+      CHECK(std::equal(gathered.begin() + Parameters::kControlFlags, gathered.end(),
+                       expected.begin() + Parameters::kControlFlags, expected.end()));
     };
     check_kept(async.optimizer.state(0), synchronous.optimizer.state(0));
     check_kept(async.optimizer.average(), synchronous.optimizer.average());
@@ -957,7 +957,8 @@ TEST_CASE("ranks that only serve update weights for the others") {
   const auto kept = world.gather(std::uint64_t{async.optimizer.state(0).bytes});
   const auto state = copied(async.trainer->kept_state().gather(async.optimizer.state(0))),
              expected = copied(synchronous.optimizer.state(0));
-  CHECK(std::equal(state.begin() + Parameters::kSteering, state.end(), expected.begin() + Parameters::kSteering));
+  CHECK(
+      std::equal(state.begin() + Parameters::kControlFlags, state.end(), expected.begin() + Parameters::kControlFlags));
   CHECK(std::accumulate(kept.begin(), kept.end(), std::uint64_t{0}) == synchronous.optimizer.state(0).bytes);
   CHECK(std::accumulate(kept.begin(), kept.begin() + block.size(), std::uint64_t{0}) == 0);
 }

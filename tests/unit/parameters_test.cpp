@@ -52,14 +52,14 @@ TEST_CASE("parameters are in the order of backward, each in its own cache lines"
     CHECK(reinterpret_cast<std::uintptr_t>(arena.address) % 64 == 0);
   }
 
-  CHECK(parameters.steering().name == "steering");
-  CHECK(parameters.steering().offset == 0);
-  CHECK(elements(parameters.steering().spec.shape) == Parameters::kSteering);
+  CHECK(parameters.control_flags().name == "control flags");
+  CHECK(parameters.control_flags().offset == 0);
+  CHECK(elements(parameters.control_flags().spec.shape) == Parameters::kControlFlags);
   CHECK(parameters.metrics()->name == "loss.metrics");
   CHECK(parameters.metrics()->role == Role::metric);
 
   // From the last node to the first; within a node in the order of declaration.
-  std::size_t index = 1, nodes_end = parameters.steering().bytes;
+  std::size_t index = 1, nodes_end = parameters.control_flags().bytes;
   for (std::size_t node = model.graph().nodes().size(); node-- > 0;) {
     const Node& n = model.graph().nodes()[node];
     const auto declared = annulus::parameters(n.operation, model.graph().input_shapes(n, 1));

@@ -232,7 +232,7 @@ TEST_CASE("a shared parameter is stored, frozen and numbered once") {
   const auto device = test::make_device(1);
   const Model model(*device, graph, Mode::training, kBatch);
   for (const Parameter& p : model.parameters().all()) names.push_back(p.name);
-  CHECK(names == std::vector<std::string>{"steering", "loss.metrics", "head.weight", "head.bias", "norm.weight",
+  CHECK(names == std::vector<std::string>{"control flags", "loss.metrics", "head.weight", "head.bias", "norm.weight",
                                           "norm.bias", "norm.running_mean", "norm.running_var", "conv.weight",
                                           "conv.bias"});
   const Graph frozen = freeze(graph, {"norm", "conv.weight"});
