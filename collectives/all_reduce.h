@@ -34,8 +34,8 @@ struct AllReduceInfo {
   WireType wire = WireType::fp32;
   // False if the arrays are left unchanged, to measure the cost of communication; not for training.
   bool reduces = true;
-  bool halves = false;  // whether reduce-scatter, all-gather and exact operations can be enqueued
-  bool common = false;  // whether ranks share an array in Memory::common; else it is like Memory::own
+  bool all_verbs = false;  // whether reduce-scatter, all-gather and exact operations can be enqueued
+  bool common = false;     // whether ranks share an array in Memory::common; else it is like Memory::own
 };
 
 // All-reduces (sums) float32 arrays over all ranks, in place, while the caller goes on computing. This is the interface
@@ -85,12 +85,12 @@ class AllReduce {
   // allocate()'s memory.
   virtual DeviceView addend(DeviceView values, std::size_t /*number*/) { return values; }
 
-  // Returns immediately. REQUIRES for a reduce-scatter, an all-gather and exact operations: info().halves; for the
+  // Returns immediately. REQUIRES for a reduce-scatter, an all-gather and exact operations: info().all_verbs; for the
   // first two also: `values` is in allocate()'s memory.
   virtual Ticket enqueue(DeviceView values, const Request& request) = 0;
   Ticket enqueue(DeviceView values) { return enqueue(values, Request{}); }
 
-  // Returns this rank's chunk of `count` floats. REQUIRES: info().halves.
+  // Returns this rank's chunk of `count` floats. REQUIRES: info().all_verbs.
   virtual Range chunk(std::size_t count) const;
 
   virtual void wait(Ticket ticket) = 0;               // returns when this all-reduce and all before it are complete;

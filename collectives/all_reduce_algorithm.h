@@ -27,7 +27,7 @@ class AllReduceAlgorithm {
     std::string order;
     std::optional<std::size_t> crossover = {};
     WireType wire = WireType::fp32;
-    bool halves = false;
+    bool all_verbs = false;
   };
 
   AllReduceAlgorithm(Info info, std::shared_ptr<AllReduceContext> context)
@@ -43,8 +43,8 @@ class AllReduceAlgorithm {
   virtual bool common() const { return false; }
 
   // Runs in place. Arrays may be in a GPU's memory. REQUIRES: every rank calls it with the same sizes and operations in
-  // the same order; for a reduce-scatter, an all-gather and exact operations info().halves; for the first two also that
-  // `values` is in allocate()'s memory. The result is bit-identical on all ranks.
+  // the same order; for a reduce-scatter, an all-gather and exact operations info().all_verbs; for the first two also
+  // that `values` is in allocate()'s memory. The result is bit-identical on all ranks.
   virtual void run(std::span<float> values, const Collective& collective) = 0;
   void all_reduce(std::span<float> values) { run(values, {}); }
 

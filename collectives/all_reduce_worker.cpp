@@ -13,7 +13,7 @@ AllReduceInfo info_of(const AllReduceAlgorithm& algorithm, const std::string& na
           .order = info.order,
           .crossover = info.crossover,
           .wire = info.wire,
-          .halves = info.halves,
+          .all_verbs = info.all_verbs,
           .common = algorithm.common()};
 }
 

@@ -16,7 +16,7 @@ class NoAllReduce final : public AllReduce {
  public:
   // `reduces`: whether this is a valid all-reduce nevertheless, as it is with a single rank.
   NoAllReduce(Device& device, std::string description, bool reduces)
-      : AllReduce({.description = std::move(description), .order = "none", .reduces = reduces, .halves = reduces}),
+      : AllReduce({.description = std::move(description), .order = "none", .reduces = reduces, .all_verbs = reduces}),
         device_(device) {}
 
   DeviceView allocate(std::size_t bytes, Memory) override {

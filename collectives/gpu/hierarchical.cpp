@@ -29,7 +29,7 @@ class Hierarchical final : public StreamAlgorithm {
   }
 
   void put(DeviceView values, Verb verb) override {
-    if (verb != Verb::all_reduce) fail("half an all-reduce over GPUs of several nodes");
+    if (verb != Verb::all_reduce) fail("GPUs of several nodes have no reduce-scatter or all-gather");
     if (own(values)) return put_array(values);
     for_each_piece(values, [this](DeviceView piece) {
       copy(piece, scratch_);

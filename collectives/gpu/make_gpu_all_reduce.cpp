@@ -28,11 +28,11 @@ struct Request {
 };
 
 Made on_stream(const Request& request, std::unique_ptr<cuda::SideLane> lane, std::unique_ptr<StreamAlgorithm> algorithm,
-               const std::string& name, const std::string& order, WireType wire = WireType::fp32, bool halves = true) {
-  return std::make_unique<AllReduceStream>(
-      AllReduceInfo{
-          .description = fmt::format("{} ({})", name, request.why), .order = order, .wire = wire, .halves = halves},
-      std::move(lane), std::move(algorithm));
+               const std::string& name, const std::string& order, WireType wire = WireType::fp32,
+               bool all_verbs = true) {
+  AllReduceInfo info{.description = fmt::format("{} ({})", name, request.why), .order = order, .wire = wire};
+  info.all_verbs = all_verbs;
+  return std::make_unique<AllReduceStream>(std::move(info), std::move(lane), std::move(algorithm));
 }
 
 std::unique_ptr<cuda::SideLane> make_lane(const Request& request) {

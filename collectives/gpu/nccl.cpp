@@ -132,7 +132,7 @@ void Nccl::put(DeviceView values, Verb verb) {
   if (count == 0) return;
   auto* const all = reinterpret_cast<float*>(values.address);
   if (wire_ != WireType::fp32) {
-    if (verb != Verb::all_reduce) fail("half an all-reduce of {} messages by NCCL", to_string(wire_));
+    if (verb != Verb::all_reduce) fail("NCCL has no reduce-scatter or all-gather of {} messages", to_string(wire_));
     for (std::size_t begin = 0; begin < count; begin += kPiece) put_coded(all + begin, std::min(kPiece, count - begin));
     return;
   }

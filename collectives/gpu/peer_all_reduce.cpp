@@ -108,7 +108,7 @@ void PeerAllReduce::put(DeviceView values, Verb verb) {
   else if (verb == Verb::all_reduce)
     put_staged(values);
   else
-    fail("half an all-reduce over GPU memory of an array that no other rank has mapped");
+    fail("a reduce-scatter or all-gather over GPU memory of an array that no other rank has mapped");
 }
 
 void PeerAllReduce::put_staged(DeviceView values) {

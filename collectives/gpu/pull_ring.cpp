@@ -57,8 +57,8 @@ std::uint32_t PullRing::ready_for(const Job& job, std::uint32_t exchange) {
 }
 
 std::uint32_t PullRing::exchanges(const Job& job) const {
-  const std::size_t halves = job.verb == Verb::all_reduce ? 2 : 1;
-  return static_cast<std::uint32_t>(halves * (size_ - 1) * job.segments);
+  const std::size_t phases = job.verb == Verb::all_reduce ? 2 : 1;
+  return static_cast<std::uint32_t>(phases * (size_ - 1) * job.segments);
 }
 
 }  // namespace annulus

@@ -39,7 +39,7 @@ void sum_of_all(std::span<std::byte* const> arrays, std::size_t first, const Ran
 
 // Returns the Info for all nodes together.
 AllReduceAlgorithm::Info info_of(const World& node, const AllReduceAlgorithm* across_nodes) {
-  if (across_nodes == nullptr) return {.order = "ring of fp32", .halves = true};
+  if (across_nodes == nullptr) return {.order = "ring of fp32", .all_verbs = true};
   const AllReduceAlgorithm::Info& across = across_nodes->info();
   return {fmt::format("ring of fp32 on each node's {}, between nodes {}", node.size(), across.order), across.crossover,
           across.wire};

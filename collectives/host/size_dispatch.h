@@ -19,7 +19,7 @@ class SizeDispatch final : public AllReduceAlgorithm {
                std::size_t crossover_bytes)
       : AllReduceAlgorithm(
             {fmt::format("{}, up to {} bytes {}", large->info().order, crossover_bytes, small->info().order),
-             crossover_bytes, large->info().wire, large->info().halves},
+             crossover_bytes, large->info().wire, large->info().all_verbs},
             large->context()),
         small_(std::move(small)),
         large_(std::move(large)),

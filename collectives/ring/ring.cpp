@@ -17,7 +17,7 @@ std::span<float> part_of(std::span<float> values, const Range& range) {
 
 Ring::Ring(std::unique_ptr<RingLink> link, std::size_t rank, std::size_t size,
            std::shared_ptr<AllReduceContext> context, RingOptions options, std::unique_ptr<RingMemory> memory)
-    : AllReduceAlgorithm({.order = "ring of " + to_string(link->wire()), .wire = link->wire(), .halves = true},
+    : AllReduceAlgorithm({.order = "ring of " + to_string(link->wire()), .wire = link->wire(), .all_verbs = true},
                          std::move(context)),
       memory_(std::move(memory)),
       link_(std::move(link)),
@@ -32,21 +32,21 @@ Ring::Ring(std::unique_ptr<RingLink> link, std::size_t rank, std::size_t size,
 void Ring::run(std::span<float> values, const Collective& collective) {
   switch (collective.verb) {
     case Verb::all_reduce:
-      return run_halves(collective.exact ? link_->exact() : *link_, values, 0, 2);
+      return run_phases(collective.exact ? link_->exact() : *link_, values, 0, 2);
     case Verb::reduce_scatter: {
       RingLink& link = collective.exact ? link_->exact() : *link_;
-      run_halves(link, values, 0, 1);
+      run_phases(link, values, 0, 1);
       return link.round(part_of(values, chunk(values.size())));
     }
     case Verb::all_gather:
-      return run_halves(link_->exact(), values, 1, 2);
+      return run_phases(link_->exact(), values, 1, 2);
   }
 }
 
 // Collects the oldest exchange before posting the next while the window is full. Drains the window at the end.
-void Ring::run_halves(RingLink& link, std::span<float> values, std::size_t first_half, std::size_t end_half) {
+void Ring::run_phases(RingLink& link, std::span<float> values, std::size_t first_phase, std::size_t end_phase) {
   const RingPartition cut(values.size(), size_, options_);
-  const std::size_t half = cut.exchanges / 2, begin = first_half * half, end = end_half * half;
+  const std::size_t phase = cut.exchanges / 2, begin = first_phase * phase, end = end_phase * phase;
   for (std::size_t number = begin; number < end + cut.window; ++number) {
     if (number >= begin + cut.window) collect(link, values, cut.exchange(rank_, number - cut.window));
     if (number < end) post(link, values, cut.exchange(rank_, number), slot(cut, number));

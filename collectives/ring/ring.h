@@ -108,7 +108,7 @@ class Ring final : public AllReduceAlgorithm {
   std::uint64_t bytes_sent() const override { return bytes_sent_; }
 
  private:
-  void run_halves(RingLink& link, std::span<float> values, std::size_t first_half, std::size_t end_half);
+  void run_phases(RingLink& link, std::span<float> values, std::size_t first_phase, std::size_t end_phase);
   std::span<float> slot(const RingPartition& cut, std::size_t number);
   void post(RingLink& link, std::span<float> values, const RingExchange& exchange, std::span<float> slot);
   void collect(RingLink& link, std::span<float> values, const RingExchange& exchange);

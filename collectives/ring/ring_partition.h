@@ -62,14 +62,14 @@ struct RingPartition {
   }
 
   RingExchange exchange(std::size_t rank, std::size_t number) const {
-    const std::size_t step = number / segments, half = ranks - 1;
-    const bool adds = step < half;
-    const RingStep chunks = adds ? reduce_scatter(rank, ranks)[step] : all_gather(rank, ranks)[step - half];
+    const std::size_t step = number / segments, scatter_steps = ranks - 1;
+    const bool adds = step < scatter_steps;
+    const RingStep chunks = adds ? reduce_scatter(rank, ranks)[step] : all_gather(rank, ranks)[step - scatter_steps];
     return {.send = segment(chunks.send, number % segments),
             .receive = segment(chunks.receive, number % segments),
             .step = step,
             .adds = adds,
-            .complete = step == half};
+            .complete = step == scatter_steps};
   }
 };
 

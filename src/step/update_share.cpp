@@ -103,7 +103,7 @@ class Scattered final : public UpdateShare {
 
 std::unique_ptr<UpdateShare> make_update_share(Strategy strategy, const StepTools& tools) {
   if (strategy != Strategy::sharded) return std::make_unique<Whole>(tools.optimizer);
-  if (const AllReduceInfo& info = tools.all_reduce.info(); !info.halves)
+  if (const AllReduceInfo& info = tools.all_reduce.info(); !info.all_verbs)
     fail(
         "--strategy sharded needs an all-reduce of reduce-scatter and all-gather, such as {}, and this one is {}: "
         "use --strategy synchronous",

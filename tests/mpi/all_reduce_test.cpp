@@ -97,7 +97,7 @@ std::vector<double> exact_fractions(int ranks) {
   return exact;
 }
 
-// The elements that a rank of the ring sends. In each half it sends every chunk except the one that it ends up with:
+// The elements that a rank of the ring sends. In each phase it sends every chunk except the one that it ends up with:
 // the chunk to which it adds last, and the chunk that reaches it last.
 std::uint64_t ring_values(std::size_t count, int rank, int ranks) {
   const auto n = static_cast<std::size_t>(ranks);
@@ -177,28 +177,28 @@ TEST_CASE("a reduce-scatter and an all-gather together are an all-reduce, bit fo
   const World world(algorithm.ranks_per_node);
   const std::vector<std::size_t> sizes = sizes_for(world.size());
   const auto all_reduce = make_all_reduce(algorithm.algorithm, world, *device, wire);
-  REQUIRE(all_reduce->info().halves);
+  REQUIRE(all_reduce->info().all_verbs);
   const std::size_t bytes_of_value = all_reduce->info().wire == WireType::fp32 ? 4 : 2;
-  const Arrays whole(*all_reduce, true, sizes), halves(*all_reduce, true, sizes);
+  const Arrays whole(*all_reduce, true, sizes), two_steps(*all_reduce, true, sizes);
   for (std::size_t i = 0; i < sizes.size(); ++i) {
     CAPTURE(algorithm, to_string(wire), sizes[i]);
-    for (const auto& values : {whole[i], halves[i]})
+    for (const auto& values : {whole[i], two_steps[i]})
       std::ranges::copy(fractions(sizes[i], world.rank()), values.begin());
     const std::uint64_t before = all_reduce->progress().snapshot().bytes_sent;
     all_reduce->wait(all_reduce->enqueue(view_of(whole[i])));
     const std::uint64_t sent = all_reduce->progress().snapshot().bytes_sent - before;
     all_reduce->wait(
-        all_reduce->enqueue(view_of(halves[i]), {.verb = Verb::reduce_scatter, .next = AllReduce::Next::wait}));
+        all_reduce->enqueue(view_of(two_steps[i]), {.verb = Verb::reduce_scatter, .next = AllReduce::Next::wait}));
     const Range chunk = all_reduce->chunk(sizes[i]);
     const auto sums = whole[i].subspan(chunk.begin, chunk.size());
-    check_equal(halves[i].subspan(chunk.begin, chunk.size()), {sums.begin(), sums.end()});
+    check_equal(two_steps[i].subspan(chunk.begin, chunk.size()), {sums.begin(), sums.end()});
     world.barrier();  // other ranks may still read the rest
     // Only the rank's own chunk may come from it.
     for (std::size_t at = 0; at < sizes[i]; ++at)
-      if (at < chunk.begin || at >= chunk.end) halves[i][at] = -1;
+      if (at < chunk.begin || at >= chunk.end) two_steps[i][at] = -1;
     all_reduce->wait(
-        all_reduce->enqueue(view_of(halves[i]), {.verb = Verb::all_gather, .next = AllReduce::Next::wait}));
-    check_equal(halves[i], {whole[i].begin(), whole[i].end()});
+        all_reduce->enqueue(view_of(two_steps[i]), {.verb = Verb::all_gather, .next = AllReduce::Next::wait}));
+    check_equal(two_steps[i], {whole[i].begin(), whole[i].end()});
     if (algorithm.algorithm.ends_with("ring")) {
       const std::size_t scattered = sizes[i] - chunk.size(), gathered = sent / bytes_of_value - scattered;
       CHECK(all_reduce->progress().snapshot().bytes_sent - before ==
@@ -251,12 +251,12 @@ TEST_CASE("an all-gather of an array that ranks have in common waits for all ran
   }
 }
 
-TEST_CASE("all-reduces that cannot be cut in half refuse it") {
+TEST_CASE("all-reduces without reduce-scatter and all-gather refuse them") {
   const World world;
   if (world.size() == 1) return;
   for (const std::string algorithm : {"mpi", "doubling"}) {
     const auto all_reduce = make_all_reduce(algorithm, world, *device);
-    CHECK_FALSE(all_reduce->info().halves);
+    CHECK_FALSE(all_reduce->info().all_verbs);
     CHECK_THROWS_AS(all_reduce->chunk(16), Error);
   }
 }

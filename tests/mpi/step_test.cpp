@@ -598,7 +598,7 @@ TEST_CASE("a rank keeps 1/N of the optimizer's state") {
     CHECK(static_cast<double>(optimizer.state(state).bytes) == Approx(whole / static_cast<double>(n)).epsilon(0.01));
 }
 
-TEST_CASE("the sharded strategy refuses all-reduces without halves") {
+TEST_CASE("the sharded strategy refuses all-reduces without reduce-scatter") {
   const World world;
   if (world.size() > 1)
     CHECK_THROWS_WITH(Replica(world, "mpi", {}, {.strategy = Strategy::sharded}),

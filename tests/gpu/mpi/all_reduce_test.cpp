@@ -69,7 +69,7 @@ Case by_name(const std::string& name, int ranks_per_node = 0) {
 
 template <class Algorithm>
 std::unique_ptr<AllReduce> on_stream(std::unique_ptr<cuda::SideLane> lane, std::unique_ptr<Algorithm> algorithm) {
-  return std::make_unique<AllReduceStream>(AllReduceInfo{.description = "test", .order = "test", .halves = true},
+  return std::make_unique<AllReduceStream>(AllReduceInfo{.description = "test", .order = "test", .all_verbs = true},
                                            std::move(lane), std::move(algorithm));
 }
 
@@ -347,38 +347,38 @@ TEST_CASE("on GPUs a reduce-scatter and an all-gather together are an all-reduce
   const World world;
   use_gpu(world);
   cuda::CudaDevice device(current_gpu());
-  std::vector<Case> with_halves{by_name("ring"), ring({.segment_bytes = 4096}), direct({})};
-  if (world.size() == 1 || shared_gpu(world).empty()) with_halves.push_back(nccl());
+  std::vector<Case> with_all_verbs{by_name("ring"), ring({.segment_bytes = 4096}), direct({})};
+  if (world.size() == 1 || shared_gpu(world).empty()) with_all_verbs.push_back(nccl());
   const std::vector<std::size_t> sizes = sizes_for(world.size());
-  for (const Case& algorithm : with_halves) {
+  for (const Case& algorithm : with_all_verbs) {
     const auto all_reduce = algorithm.make(world, device);
     const auto share = [&](std::size_t size) {  // NCCL may add in another order
       return algorithm.name == "nccl" ? integers(size, world.rank()) : fractions(size, world.rank());
     };
-    Arrays whole(device, *all_reduce, true, sizes), halves(device, *all_reduce, true, sizes);
+    Arrays whole(device, *all_reduce, true, sizes), two_steps(device, *all_reduce, true, sizes);
     for (std::size_t i = 0; i < sizes.size(); ++i) {
       CAPTURE(algorithm, sizes[i]);
       const std::uint64_t before = all_reduce->progress().snapshot().bytes_sent;
       whole.fill(i, share(sizes[i]));
       all_reduce->wait(all_reduce->enqueue(whole[i]));
       const std::uint64_t sent = all_reduce->progress().snapshot().bytes_sent - before;
-      halves.fill(i, share(sizes[i]));
-      all_reduce->join(all_reduce->enqueue(halves[i], {.verb = Verb::reduce_scatter}));
+      two_steps.fill(i, share(sizes[i]));
+      all_reduce->join(all_reduce->enqueue(two_steps[i], {.verb = Verb::reduce_scatter}));
       const Range chunk = all_reduce->chunk(sizes[i]);
       // Only the rank's own chunk may come from it, and others may still read the rest.
       device.finish();
       world.barrier();
-      const DeviceView rest = halves[i];
+      const DeviceView rest = two_steps[i];
       const std::size_t begin = chunk.begin * sizeof(float), end = chunk.end * sizeof(float);
       cuda::check(cudaMemsetAsync(rest.address, 0xff, begin, device.lane()));
       cuda::check(cudaMemsetAsync(rest.address + end, 0xff, rest.bytes - end, device.lane()));
-      all_reduce->wait(all_reduce->enqueue(halves[i], {.verb = Verb::all_gather}));
+      all_reduce->wait(all_reduce->enqueue(two_steps[i], {.verb = Verb::all_gather}));
       if (sent > 0 && sizes[i] > 20'000)  // a small one is pulled whole
         CHECK(all_reduce->progress().snapshot().bytes_sent - before == 2 * sent);
       whole.take(i);
-      halves.take(i);
+      two_steps.take(i);
       const std::vector<float> expected(whole.taken(i).begin(), whole.taken(i).end());
-      check_equal(halves.taken(i), expected);
+      check_equal(two_steps.taken(i), expected);
       const auto chunks = world.gather(std::uint64_t{chunk.size()});
       CHECK(std::accumulate(chunks.begin(), chunks.end(), std::uint64_t{0}) == sizes[i]);
     }
@@ -598,7 +598,7 @@ TEST_CASE("GPUs of several nodes with a GPU for each rank are all-reduced hierar
   const auto all_reduce = make_all_reduce("hierarchical", world, device);
   try {
     CHECK_THAT(all_reduce->info().description, Catch::StartsWith("hierarchical: over the 2 GPUs' memory on each node"));
-    CHECK_FALSE(all_reduce->info().halves);
+    CHECK_FALSE(all_reduce->info().all_verbs);
     CHECK(all_reduce->info().order == make_all_reduce("hierarchical", world, device)->info().order);
     const DeviceView memory = all_reduce->allocate(100'000);
     const OnError abandon_all_reduces([&] { all_reduce->abandon(); });
