@@ -5,11 +5,11 @@
 
 #include "collectives/gpu/all_reduce_stream.h"
 #include "collectives/gpu/direct_all_reduce.h"
+#include "collectives/gpu/gpu_sharing.h"
 #include "collectives/gpu/hierarchical.h"
 #include "collectives/gpu/ipc_ring.h"
 #include "collectives/gpu/message_ring.h"
 #include "collectives/gpu/nccl.h"
-#include "collectives/gpu/places.h"
 #include "collectives/gpu/staged.h"
 #include "kernels/base/error.h"
 #include "kernels/cuda/runtime/side_lane.h"

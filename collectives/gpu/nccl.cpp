@@ -8,7 +8,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "collectives/gpu/places.h"
+#include "collectives/gpu/gpu_sharing.h"
 #include "collectives/gpu/wire_codec.h"
 #include "kernels/base/error.h"
 #include "kernels/cuda/runtime/side_lane.h"

@@ -14,11 +14,11 @@
 
 #include "collectives/gpu/all_reduce_stream.h"
 #include "collectives/gpu/direct_all_reduce.h"
+#include "collectives/gpu/gpu_sharing.h"
 #include "collectives/gpu/ipc_ring.h"
 #include "collectives/gpu/message_ring.h"
 #include "collectives/gpu/nccl.h"
 #include "collectives/gpu/peer_all_reduce.h"
-#include "collectives/gpu/places.h"
 #include "collectives/gpu/staged.h"
 #include "collectives/gpu/stream_flags.h"
 #include "kernels/base/error.h"
