@@ -60,8 +60,8 @@ class StoredArray {
   // for mapped rows.
   void check(std::size_t first, std::size_t count) const {
     if (file_->checksums && !dataset_)
-      file_->checksums->check(file_->descriptor,
-                              {offset_ + first * row_bytes_, offset_ + (first + count) * row_bytes_});
+      file_->checksums->check(file_->descriptor, {offset_ + first * row_bytes_, offset_ + (first + count) * row_bytes_},
+                              {offset_, mapping_.bytes()});
   }
 
   // Announces to the operating system that these rows will be read soon.

@@ -42,15 +42,25 @@ ByteRange covered(const ByteRange& blocks, std::uint64_t file_bytes) {
   return {blocks.begin * kBlock, std::min(blocks.end * kBlock, file_bytes)};
 }
 
+// Hashes consecutive blocks.
+void hash_blocks(std::span<const std::uint8_t> content, std::span<std::uint64_t> hashes) {
+  for (std::uint64_t block = 0; block < hashes.size(); ++block)
+    hashes[block] = XXH3_64bits(content.data() + block * kBlock, std::min(kBlock, content.size() - block * kBlock));
+}
+
 // Reads blocks, and hashes them into `hashes`.
-void hash_blocks(const FileDescriptor& descriptor, const std::filesystem::path& file, std::uint64_t file_bytes,
-                 const ByteRange& blocks, std::span<std::uint64_t> hashes) {
+void read_and_hash(const FileDescriptor& descriptor, const std::filesystem::path& file, const ByteRange& bytes,
+                   std::span<std::uint64_t> hashes) {
   thread_local std::vector<std::uint8_t> content(kBlocksAtOnce * kBlock);
-  const ByteRange bytes = covered(blocks, file_bytes);
   const std::span<std::uint8_t> read = std::span(content).first(bytes.size());
   read_at(descriptor, file, bytes.begin, read);
-  for (std::uint64_t block = 0; block < blocks.size(); ++block)
-    hashes[block] = XXH3_64bits(read.data() + block * kBlock, std::min(kBlock, read.size() - block * kBlock));
+  hash_blocks(read, hashes);
+}
+
+// Hashes blocks in place if all their bytes are mapped and still in the file.
+bool hash_mapped(const MappedRange& mapped, const ByteRange& bytes, std::span<std::uint64_t> hashes) {
+  if (bytes.begin < mapped.begin || bytes.end > mapped.begin + mapped.bytes.size()) return false;
+  return read_mapped([&] { hash_blocks(mapped.bytes.subspan(bytes.begin - mapped.begin, bytes.size()), hashes); });
 }
 
 }  // namespace
@@ -75,12 +85,14 @@ std::optional<BlockChecksums> BlockChecksums::find(const FileDescriptor& descrip
   if (footer.bytes + end + sizeof footer != size) damaged();
   read_at(descriptor, file, footer.bytes + end - std::span(ranges).size_bytes(), bytes_of(std::span(ranges)));
   if (footer.hash != hash_of(footer, ranges)) damaged();
-  return BlockChecksums(file, footer.bytes, std::move(ranges));
+  return BlockChecksums(descriptor, file, footer.bytes, std::move(ranges));
 }
 
-BlockChecksums::BlockChecksums(std::filesystem::path file, std::uint64_t bytes, std::vector<ByteRange> elements)
+BlockChecksums::BlockChecksums(const FileDescriptor& descriptor, std::filesystem::path file, std::uint64_t bytes,
+                               std::vector<ByteRange> elements)
     : file_(std::move(file)),
       bytes_(bytes),
+      stored_(descriptor, bytes, blocks_of(bytes) * sizeof(std::uint64_t)),
       elements_(std::move(elements)),
       checked_(std::make_unique<std::atomic<std::uint64_t>[]>(blocks_of(bytes) / kBits + 1)) {}
 
@@ -88,21 +100,34 @@ bool BlockChecksums::checked(std::uint64_t block) const {
   return (checked_[block / kBits].load(std::memory_order_relaxed) >> block % kBits & 1) != 0;
 }
 
-void BlockChecksums::check(const FileDescriptor& descriptor, const ByteRange& bytes) const {
+void BlockChecksums::check(const FileDescriptor& descriptor, const ByteRange& bytes, const MappedRange& mapped) const {
   const std::uint64_t end = std::min(blocks_of(bytes.end), blocks_of(bytes_));
   for (std::uint64_t block = bytes.begin / kBlock; block < end; ++block) {
     if (checked(block)) continue;
     const std::uint64_t first = block;
     while (block + 1 < end && block + 1 - first < kBlocksAtOnce && !checked(block + 1)) ++block;
-    check_blocks(descriptor, {first, block + 1});
+    check_blocks(descriptor, {first, block + 1}, mapped);
   }
 }
 
-void BlockChecksums::check_blocks(const FileDescriptor& descriptor, const ByteRange& blocks) const {
-  std::array<std::uint64_t, kBlocksAtOnce> found, stored;
-  hash_blocks(descriptor, file_, bytes_, blocks, found);
-  read_at(descriptor, file_, bytes_ + blocks.begin * sizeof(std::uint64_t),
-          bytes_of(std::span(stored).first(blocks.size())));
+void BlockChecksums::read_stored(const FileDescriptor& descriptor, const ByteRange& blocks,
+                                 std::span<std::uint64_t> hashes) const {
+  const std::uint64_t begin = blocks.begin * sizeof(std::uint64_t);
+  const auto from_mapping = [&] { std::memcpy(hashes.data(), stored_.bytes().data() + begin, hashes.size_bytes()); };
+  if (stored_.bytes().empty() || !read_mapped(from_mapping))
+    read_at(descriptor, file_, bytes_ + begin, bytes_of(hashes));
+}
+
+void BlockChecksums::check_blocks(const FileDescriptor& descriptor, const ByteRange& blocks,
+                                  const MappedRange& mapped) const {
+  std::array<std::uint64_t, kBlocksAtOnce> found_array, stored_array;
+  const std::span found = std::span(found_array).first(blocks.size()),
+                  stored = std::span(stored_array).first(found.size());
+  const ByteRange bytes = covered(blocks, bytes_);
+  read_stored(descriptor, blocks, stored);
+  // A mapping shows zeros behind a truncated file's end, so bytes that differ are read, which fails there.
+  if (!hash_mapped(mapped, bytes, found) || !std::ranges::equal(found, stored))
+    read_and_hash(descriptor, file_, bytes, found);
   for (std::uint64_t i = 0; i < blocks.size(); ++i) {
     const std::uint64_t block = blocks.begin + i;
     if (found[i] != stored[i]) {
@@ -132,7 +157,7 @@ void write_checksums(const std::filesystem::path& file, std::uint64_t bytes, con
   std::vector<std::uint64_t> hashes(blocks.size());
   for (std::uint64_t done = 0; done < blocks.size(); done += kBlocksAtOnce) {
     const std::uint64_t begin = blocks.begin + done, end = std::min(begin + kBlocksAtOnce, blocks.end);
-    hash_blocks(from, file, bytes, {begin, end}, std::span(hashes).subspan(done));
+    read_and_hash(from, file, covered({begin, end}, bytes), std::span(hashes).subspan(done, end - begin));
   }
   write_at(to, file, bytes + blocks.begin * sizeof(std::uint64_t), bytes_of(std::span(hashes)));
 }
