@@ -89,8 +89,10 @@ std::vector<float> normalized(const ConvolutionProblem& p, std::vector<float> x,
   const auto scale = emulated::load(operands.scale, p.channels, type);
   const auto shift = emulated::load(operands.shift, p.channels, type);
   const auto addend = p.ends_block() ? emulated::load(operands.addend, x.size(), type) : std::vector<float>(x.size());
-  for (std::size_t i = 0; i < x.size(); ++i)
-    x[i] = std::max(0.0f, scale[i % p.channels] * x[i] + shift[i % p.channels] + addend[i]);
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    const float end = scale[i % p.channels] * x[i] + shift[i % p.channels] + addend[i];
+    x[i] = end <= 0 ? 0 : end;  // also NaN
+  }
   std::vector<std::byte> rounded(x.size() * size_of(type));
   emulated::store(x, rounded.data(), type);
   return emulated::load(rounded.data(), x.size(), type);
