@@ -135,6 +135,15 @@ class Faults(helper.ProgramTest):
         self.assertRegex(result.messages[0], r"step [23] \(epoch 1\): the loss is -?(nan|inf): training has diverged; lower --lr$")
         self.assertFalse((out / "checkpoint.h5").exists())
 
+    def test_divergence_ends_a_run_of_any_strategy(self):
+        for options in ({"strategy": "sharded"}, {"pipeline": 2, "accumulate": 2}, {"strategy": "local", "sync_every": 2},
+                        {"strategy": "async", "sync_every": 2}, {"strategy": "async", "sync_every": "0.2s"}):
+            with self.subTest(options):
+                result = self.inject(ranks=2, model="cnn", lr=1e30, overwrite=True, **options)
+                self.assertEqual((result.status, len(result.messages)), (1, 1), str(result))
+                self.assertRegex(result.messages[0], r"step \d+ \(epoch 1\): .*training has diverged; lower --lr$")
+                self.assertFalse((self.folder / "out" / "checkpoint.h5").exists())
+
     def test_invalid_options(self):
         for text, names in (("melt:rank=1", "kill:, delay:, hang: or flip:"), ("kill:rank=1", "needs step"),
                             ("delay:rank=1", "needs seconds"), ("hang:step=1", "needs rank"), ("hang:rank=x,step=1", "'x'"),
