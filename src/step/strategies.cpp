@@ -19,7 +19,7 @@ PartPlan StepOptions::part_plan() const {
 std::unique_ptr<Step> make_step(const StepTools& tools, const BucketOptions& buckets, const StepOptions& options) {
   if (options.strategy == Strategy::local) return std::make_unique<LocalStep>(tools, buckets, options);
   if (options.strategy == Strategy::async) return std::make_unique<AsyncStep>(tools, buckets, options);
-  return std::make_unique<SynchronousStep>(tools, buckets, options);
+  return std::make_unique<SynchronousStep>(tools, buckets, options, make_update_share(options.strategy, tools));
 }
 
 Parameters::Allocate allocate_in(AllReduce& all_reduce) {

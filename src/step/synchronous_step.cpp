@@ -1,20 +1,23 @@
 #include "src/step/synchronous_step.h"
 
+#include <utility>
+
 #include "src/step/bucket_plan.h"
 #include "src/step/tied_embedding.h"
 
 namespace annulus {
 namespace {
 
-GradientBuckets cut_for_step(const StepTools& tools, const BucketOptions& buckets, const StepOptions& options) {
+GradientBuckets cut_for_step(const StepTools& tools, const BucketOptions& buckets, const UpdateShare& share) {
   return cut_gradients(tools.model, tools.all_reduce, buckets, MetricsSlots(tools.model).bytes(),
-                       tied_table(tools.model), options.strategy == Strategy::sharded);
+                       tied_table(tools.model), share.scatters());
 }
 
 }  // namespace
 
-SynchronousStep::SynchronousStep(const StepTools& tools, const BucketOptions& buckets, const StepOptions& options)
-    : Step(tools, cut_for_step(tools, buckets, options), options.pipeline == nullptr || options.ranks > 1),
+SynchronousStep::SynchronousStep(const StepTools& tools, const BucketOptions& buckets, const StepOptions& options,
+                                 std::unique_ptr<UpdateShare> share)
+    : Step(tools, cut_for_step(tools, buckets, *share), options.pipeline == nullptr || options.ranks > 1),
       bucket_options_(buckets),
       table_(tied_table(tools.model)),
       slots_(tools.model),
@@ -24,7 +27,7 @@ SynchronousStep::SynchronousStep(const StepTools& tools, const BucketOptions& bu
       stack_(device_, tools.all_reduce, gradients(), passes_.written()),
       measures_parts_(table_.size() == 0 || options.shards > 0),
       part_norms_(tools.optimizer),
-      share_(make_update_share(options.strategy, tools_)),
+      share_(std::move(share)),
       updater_(tools_, buckets_, *share_, *exchange_, clock_, table_, options.clip_norm) {
   plan(options);
   tools.model.sum_over_ranks([this](DeviceView values) {
@@ -44,7 +47,7 @@ void SynchronousStep::plan(const StepOptions& options) {
 
 void SynchronousStep::continue_with(const StepOptions& options) {
   parts_ = options.part_plan();
-  buckets_ = cut_for_step(tools_, bucket_options_, options);
+  buckets_ = cut_for_step(tools_, bucket_options_, *share_);
   plan(options);
   clock_.discard();
 }

@@ -15,7 +15,9 @@ namespace annulus {
 // last part are sent, with the sum of the earlier parts'.
 class SynchronousStep final : public Step {
  public:
-  SynchronousStep(const StepTools& tools, const BucketOptions& buckets, const StepOptions& options);
+  // `share`: the updates that this rank makes.
+  SynchronousStep(const StepTools& tools, const BucketOptions& buckets, const StepOptions& options,
+                  std::unique_ptr<UpdateShare> share);
 
   StepMetrics run(const Batch& batch, const ControlFlags& flags, const Mark& begun) override;
   void finish() override;
