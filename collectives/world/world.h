@@ -67,21 +67,21 @@ class World {
     return {carrier_, &carrier_->interruption.interrupted()};
   }
 
-  // Records the loss of a rank: interrupts, but not before the end of a round that can do without that rank. By any
+  // Records the loss of a rank: interrupts, but not before the end of a section that can do without that rank. By any
   // thread.
   void lose(int rank_in_job) const { carrier_->interruption.lose(static_cast<std::size_t>(rank_in_job)); }
   // Whether a rank in this world was lost, and the world not yet continued without it. May change at any time.
   const std::atomic<bool>& lost(int rank) const {
     return carrier_->interruption.lost(static_cast<std::size_t>(rank_in_job(rank)));
   }
-  // A round that can do without the first `dispensable` ranks begins, and is complete. Not collective. `number`: the
+  // A section that can do without the first `dispensable` ranks begins, and is complete. Not collective. `number`: the
   // same on all ranks.
-  void begin_round(std::uint64_t number, int dispensable) const {
-    carrier_->interruption.begin_round(number, std::span(ranks_in_job_).first(static_cast<std::size_t>(dispensable)));
+  void begin_section(std::uint64_t number, int dispensable) const {
+    carrier_->interruption.begin_section(number, std::span(ranks_in_job_).first(static_cast<std::size_t>(dispensable)));
   }
-  void end_round() const { carrier_->interruption.end_round(); }
-  bool within_round() const { return carrier_->interruption.within_round(); }
-  std::uint64_t round() const { return carrier_->interruption.round(); }  // the current or last round's number
+  void end_section() const { carrier_->interruption.end_section(); }
+  bool within_section() const { return carrier_->interruption.within_section(); }
+  std::uint64_t section() const { return carrier_->interruption.section(); }  // the current or last section's number
 
   // Continues with these ranks of the job, in ascending order, after other ranks were lost; `losses`: number of losses
   // so far. Ends the interruption. Not collective, but all survivors must call it with the same arguments.

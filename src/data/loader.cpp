@@ -34,7 +34,7 @@ Loader::Loader(const Samples& dataset, const InputPlan& plan, const BatchRequest
       cursor_(request.start),
       times_(plan.workers) {
   // Rank 0's share of a full step is the largest there is, so nothing is allocated later.
-  const StepPlan full{0, {0, std::min(request.global_batch, dataset.info().size)}, false, {}, request.step_size};
+  const StepPlan full{0, {0, std::min(request.global_batch, dataset.info().size)}, false, {}, request.piece_size};
   reserve(full.share(0, request.ranks, request.shards, request.unit).size());
   for (std::size_t worker = 0; worker < plan.workers; ++worker)
     threads_.emplace_back([this, worker](const std::stop_token& stop) { work(stop, worker); });
@@ -150,7 +150,7 @@ std::optional<Loader::Portion> Loader::take(const std::stop_token& stop) {
 StepPlan Loader::plan_next() {
   if (!request_.planned) {
     StepPlan step = plan_step(cursor_, dataset_.info().size, request_.global_batch);
-    step.step_size = request_.step_size;
+    step.piece_size = request_.piece_size;
     return step;
   }
   std::vector<std::size_t> units = std::move(planned_.front());
@@ -209,8 +209,7 @@ void Loader::fill(SampleReader& reader, const Portion& portion, std::vector<BadS
 }
 
 std::size_t Loader::position(const Slot& slot, std::size_t place) const {
-  const StepPlan& step = slot.batch.step;
-  return step.step_size > 0 ? step.position_in_round(request_.rank, request_.ranks, place) : slot.share.begin + place;
+  return slot.batch.step.position(slot.share, request_.rank, request_.ranks, place);
 }
 
 void Loader::choose(Slot& slot, std::size_t place, std::size_t sample) const {

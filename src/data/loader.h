@@ -52,7 +52,7 @@ struct BatchRequest {
   // This rank's place among the node's ranks, which share a file cache and thus the hints about what will be read.
   int local_rank = 0, local_size = 1;
   std::size_t shards = 0, unit = 1;  // see StepPlan::share()
-  std::size_t step_size = 0;         // see StepPlan
+  std::size_t piece_size = 0;        // see StepPlan
   bool planned = false;              // plan(), not global_batch, gives every step's size
 };
 

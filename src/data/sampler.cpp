@@ -73,10 +73,10 @@ Range StepPlan::share(int rank, int ranks, std::size_t shards, std::size_t unit)
     return {std::min(positions.begin + own.begin * unit, positions.end),
             std::min(positions.begin + own.end * unit, positions.end)};
   }
-  if (step_size > 0) {
+  if (piece_size > 0) {
     const auto size = [&](std::size_t samples) { return split(samples, all, static_cast<std::size_t>(rank)).size(); };
-    const std::size_t steps = positions.size() / step_size;
-    return {positions.begin, positions.begin + steps * size(step_size) + size(positions.size() % step_size)};
+    const std::size_t pieces = positions.size() / piece_size;
+    return {positions.begin, positions.begin + pieces * size(piece_size) + size(positions.size() % piece_size)};
   }
   if (shards == 0) shards = all;
   const Range own = split(shards, all, static_cast<std::size_t>(rank));
@@ -84,13 +84,14 @@ Range StepPlan::share(int rank, int ranks, std::size_t shards, std::size_t unit)
   return {positions.begin + shard(own.begin).begin, positions.begin + shard(own.end - 1).end};
 }
 
-std::size_t StepPlan::position_in_round(int rank, int ranks, std::size_t number) const {
+std::size_t StepPlan::position(const Range& share, int rank, int ranks, std::size_t number) const {
+  if (piece_size == 0) return share.begin + number;
   const auto own = [&](std::size_t samples) {
     return split(samples, static_cast<std::size_t>(ranks), static_cast<std::size_t>(rank));
   };
-  const std::size_t size = own(step_size).size(), begin = positions.begin + number / size * step_size;
+  const std::size_t size = own(piece_size).size(), begin = positions.begin + number / size * piece_size;
   if (begin >= positions.end) return positions.end;
-  return begin + own(std::min(step_size, positions.end - begin)).begin + number % size;
+  return begin + own(std::min(piece_size, positions.end - begin)).begin + number % size;
 }
 
 StepPlan plan_step(const Cursor& cursor, std::size_t dataset_size, std::size_t global_batch) {

@@ -90,18 +90,17 @@ struct StepPlan {
   Range positions;  // in the epoch's order; shorter in the last step of an epoch
   bool last_of_epoch;
   std::vector<std::size_t> weights{};  // per rank, for the shares; empty: equal shares
-  // In a round: samples per step; each step is shared like a synchronous step. 0: share the round as a single piece.
-  // REQUIRES: there are neither weights nor shards.
-  std::size_t step_size = 0;
+  // The ranks share pieces with this many positions, each like a plan by itself; 0: the whole is a single piece.
+  // REQUIRES with pieces: there are neither weights nor shards.
+  std::size_t piece_size = 0;
 
   std::size_t global_batch() const { return positions.size(); }
   // Returns the `positions` in the rank's shards (0: a shard per rank); empty if there are too few. Ranks beyond
-  // `ranks`, which only serve (make_strategy()), get none. Leaves blocks of `unit` positions whole. In a round in steps
-  // only the size has a meaning. REQUIRES: there are no weights if there are shards.
+  // `ranks`, which only serve (make_strategy()), get none. Leaves blocks of `unit` positions whole. With pieces only the
+  // size has a meaning, see position(). REQUIRES: there are no weights if there are shards.
   Range share(int rank, int ranks, std::size_t shards = 0, std::size_t unit = 1) const;
-  // Returns the position for sample `number` in a rank's share, for a round in steps; past the share's end, any
-  // position.
-  std::size_t position_in_round(int rank, int ranks, std::size_t number) const;
+  // Returns the position for sample `number` in the rank's `share`; with pieces, past the share's end, any position.
+  std::size_t position(const Range& share, int rank, int ranks, std::size_t number) const;
 };
 
 // Return the step that begins at `cursor`, and the cursor after a step (the next epoch's position 0 after an epoch's

@@ -31,9 +31,10 @@ constexpr int kBeats = 10;              // heartbeats within the silence that co
 constexpr int kCutOffFactor = 2;        // on that time, for a rank that hears no other node
 constexpr int kQuietMilliseconds = 20;  // between two looks at the other ranks
 constexpr int kBusyMilliseconds = 1;    // the same while ranks come to an agreement
-// A report: whether the rank leaves, whether it has failed, whether it waits in agree(), the round that it has then
+// A report: whether the rank leaves, whether it has failed, whether it waits in agree(), the section that it has then
 // completed, and each rank's standing.
-constexpr std::size_t kLeaving = 0, kFailed = 1, kWaiting = 2, kRound = 3, kStandings = kRound + sizeof(std::uint64_t);
+constexpr std::size_t kLeaving = 0, kFailed = 1, kWaiting = 2, kSection = 3,
+                      kStandings = kSection + sizeof(std::uint64_t);
 
 constexpr double kLastWords = 3;  // seconds to wait for other ranks before this process ends
 
@@ -104,13 +105,13 @@ Membership::~Membership() {
   }
 }
 
-std::optional<std::vector<Membership::Loss>> Membership::agree(std::uint64_t completed_round) {
+std::optional<std::vector<Membership::Loss>> Membership::agree(std::uint64_t completed_section) {
   std::unique_lock lock(mutex_);
   const bool may_be_lost = world_.interrupted() || mpi_has_failed();  // else the error has another cause
   const duration<double> latest(may_be_lost ? (kCutOffFactor + 0.5) * lost_after_ : 0);
   if (!changed_.wait_for(lock, latest, [this] { return disturbed_; })) return {};
   waiting_ = true;
-  round_ = completed_round;
+  section_ = completed_section;
   report_to_all();
   changed_.wait(lock, [this] { return agreed(); });
   waiting_ = false;
@@ -203,7 +204,7 @@ void Membership::look() {
     }
   take_reports();
   notice_silence();
-  if (disturbed_ && world_.within_round() && held_up()) world_.interrupt(true);
+  if (disturbed_ && world_.within_section() && held_up()) world_.interrupt(true);
   send_reports();
   changed_.notify_all();
 }
@@ -347,13 +348,13 @@ bool Membership::agrees(const Peer& peer) const {
   return true;
 }
 
-// Whether another rank waits for an agreement on the same losses, without having completed this rank's round.
+// Whether another rank waits for an agreement on the same losses, without having completed this rank's section.
 bool Membership::held_up() const {
   return std::ranges::any_of(peers_, [&](const Peer& peer) {
     if (peer.standing != present || peer.report.empty() || peer.report[kWaiting] == std::byte{0}) return false;
     std::uint64_t completed = 0;
-    std::memcpy(&completed, &peer.report[kRound], sizeof completed);
-    return agrees(peer) && completed != world_.round();
+    std::memcpy(&completed, &peer.report[kSection], sizeof completed);
+    return agrees(peer) && completed != world_.section();
   });
 }
 
@@ -375,7 +376,7 @@ std::size_t Membership::left() const {
 
 std::vector<std::byte> Membership::report() const {
   std::vector<std::byte> bytes(kStandings);
-  std::memcpy(&bytes[kRound], &round_, sizeof round_);
+  std::memcpy(&bytes[kSection], &section_, sizeof section_);
   bytes[kLeaving] = std::byte{leaving_};
   bytes[kFailed] = std::byte{failed_};
   bytes[kWaiting] = std::byte{waiting_};

@@ -51,10 +51,10 @@ class Membership {
   // other ranks that live may go on instead. That is, if the ranks whose end nobody has seen are the majority, or half
   // of all and include the lowest rank.
   //
-  // `completed_round`: the number of the round that this rank has just completed (World::begin_round), or kNoRound.
-  // Ranks in another round need this rank, so the loss interrupts them now.
-  std::optional<std::vector<Loss>> agree(std::uint64_t completed_round = kNoRound);
-  static constexpr std::uint64_t kNoRound = UINT64_MAX;
+  // `completed_section`: the number of the section that this rank has just completed (World::begin_section), or
+  // kNoSection. Ranks in another section need this rank, so the loss interrupts them now.
+  std::optional<std::vector<Loss>> agree(std::uint64_t completed_section = kNoSection);
+  static constexpr std::uint64_t kNoSection = UINT64_MAX;
 
   // Gives up a rank, which ends itself.
   void exclude(int rank_in_job);
@@ -117,7 +117,7 @@ class Membership {
   bool disturbed_ = false;    // a member was lost
   bool leaving_ = false, failed_ = false;
   bool waiting_ = false;            // in agree()
-  std::uint64_t round_ = 0;         // agree()'s argument
+  std::uint64_t section_ = 0;       // agree()'s argument
   double looked_ = 0, beaten_ = 0;  // when it last looked, and sent a heartbeat
   std::vector<pollfd> processes_;
   std::jthread thread_;  // last, because it uses all members above

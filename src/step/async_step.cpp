@@ -83,7 +83,7 @@ void AsyncStep::expect(const StepPlan& next) {
   const RoundOptions& options = round_options();
   const std::size_t steps = (next.global_batch() + options.global_batch - 1) / options.global_batch;
   round_.emplace(next, options.ranks, options.batch, steps);
-  options.world->begin_round(tools_.optimizer.step(), static_cast<int>(options.servers > 0 ? options.ranks : 0));
+  options.world->begin_section(tools_.optimizer.step(), static_cast<int>(options.servers > 0 ? options.ranks : 0));
   if (!serves()) return;
   if (done_ == 0) publish_initial();
   owner_ = std::async(std::launch::async, [this, threads = cpu::threads()] {
@@ -124,7 +124,7 @@ void AsyncStep::end_round() {
     pull();
     if (owner_.valid()) owner_.get();
     done_ += round_->size();
-    round_options().world->end_round();
+    round_options().world->end_section();
   });
 }
 

@@ -6,7 +6,7 @@ namespace annulus {
 
 RoundSteps::RoundSteps(const StepPlan& round, std::size_t ranks, std::size_t part_size, std::size_t steps)
     : samples_(steps), parts_(ranks) {
-  if (round.step_size > 0) {
+  if (round.piece_size > 0) {
     add_steps(round, ranks);
     return;
   }
@@ -16,7 +16,7 @@ RoundSteps::RoundSteps(const StepPlan& round, std::size_t ranks, std::size_t par
 
 void RoundSteps::add_steps(const StepPlan& round, std::size_t ranks) {
   for (std::size_t step = 0; step < size(); ++step) {
-    samples_[step] = std::min(round.step_size, round.global_batch() - step * round.step_size);
+    samples_[step] = std::min(round.piece_size, round.global_batch() - step * round.piece_size);
     for (std::size_t rank = 0; rank < ranks; ++rank)
       if (split(samples_[step], ranks, rank).size() > 0) parts_[rank].push_back({step, step});
   }

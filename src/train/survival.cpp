@@ -78,7 +78,7 @@ void Survival::answer_requests() {
 
 bool Survival::regroup() {
   while (true) try {
-      return agree(world_.round(), true) && regrouped_;
+      return agree(world_.section(), true) && regrouped_;
     } catch (const Error&) {  // another loss
       if (!world_.interrupted()) throw;
     }
@@ -89,7 +89,7 @@ bool Survival::recover() {
   while (true) try {
       if (!agreed_ || world_.interrupted()) {
         const bool whole = replica_.holds_state && replica_.step->between_steps();
-        if (!agree(whole ? world_.round() : Membership::kNoRound, false)) return false;
+        if (!agree(whole ? world_.section() : Membership::kNoSection, false)) return false;
       }
       rebuild();
       break;
@@ -103,13 +103,13 @@ bool Survival::recover() {
 }
 
 // Waits until the ranks that are left agree who was lost, and continues the all-reduce with them. Returns false if no
-// rank was lost. `completed_round`: see Membership::agree(); `meets`: whether this rank is in its last exchange. If all
-// are at the same point after it, and those that were lost since the last recovery have taken no state with them, they
-// have regrouped.
-bool Survival::agree(std::uint64_t completed_round, bool meets) {
+// rank was lost. `completed_section`: see Membership::agree(); `meets`: whether this rank is in its last exchange. If
+// all are at the same point after it, and those that were lost since the last recovery have taken no state with them,
+// they have regrouped.
+bool Survival::agree(std::uint64_t completed_section, bool meets) {
   record_.activity.enter(Activity::Phase::recovering);
   if (!agreed_) reached_ = state_.step;
-  const auto further = membership_.agree(completed_round);
+  const auto further = membership_.agree(completed_section);
   if (!further) return false;
   agreed_ = true;
   regrouped_ = false;
@@ -120,8 +120,8 @@ bool Survival::agree(std::uint64_t completed_round, bool meets) {
   const auto same = [this](std::uint64_t number) {
     return std::ranges::count(world_.gather(number), number) == world_.size();
   };
-  const bool same_round = same(completed_round), same_place = same(2 * state_.step + (meets ? 1 : 0));
-  regrouped_ = completed_round != Membership::kNoRound && same_round && same_place &&
+  const bool same_section = same(completed_section), same_place = same(2 * state_.step + (meets ? 1 : 0));
+  regrouped_ = completed_section != Membership::kNoSection && same_section && same_place &&
                std::ranges::all_of(std::span(losses).subspan(reported_), [this](const LostRank& loss) {
                  return std::ranges::find(dispensable_, loss.rank) != dispensable_.end();
                });

@@ -61,7 +61,7 @@ class Survival {
   };
 
   bool regroup();
-  bool agree(std::uint64_t completed_round, bool meets);
+  bool agree(std::uint64_t completed_section, bool meets);
   void note_dispensable();
   void rebuild();
   std::uint64_t common_step() const;

@@ -127,7 +127,7 @@ std::size_t TrainingInputs::step_size() const {
              : global_batch;
 }
 
-std::size_t TrainingInputs::round_step_size() const {
+std::size_t TrainingInputs::piece_size() const {
   return std::holds_alternative<Async>(options.strategy) && !has_timed_rounds() ? global_batch : 0;
 }
 
@@ -136,7 +136,7 @@ std::size_t TrainingInputs::unit() const {
 }
 
 std::size_t TrainingInputs::share(std::size_t images) const {
-  return StepPlan{0, {0, images}, false, {}, round_step_size()}
+  return StepPlan{0, {0, images}, false, {}, piece_size()}
       .share(replicas().rank(), static_cast<int>(workers()), options.shards, unit())
       .size();
 }
@@ -159,7 +159,7 @@ std::size_t TrainingInputs::largest_pass() const {
 BatchRequest TrainingInputs::batches_from(const Cursor& start) const {
   return {options.seed,   step_size(),    replicas().rank(),  static_cast<int>(workers()),
           start,          options.epochs, world.local_rank(), world.local_size(),
-          options.shards, unit(),         round_step_size(),  has_timed_rounds()};
+          options.shards, unit(),         piece_size(),       has_timed_rounds()};
 }
 
 std::string TrainingInputs::sample_order() const {

@@ -60,7 +60,7 @@ struct TrainingInputs {
   std::size_t shards() const;                   // of a global batch: those of --shards, or one for each rank
   std::size_t workers() const;                  // the ranks of replicas() that compute
   std::size_t step_size() const;                // samples of a step; of a round, if its length is not a time
-  std::size_t round_step_size() const;          // see StepPlan::step_size
+  std::size_t piece_size() const;               // see StepPlan
   std::size_t unit() const;                     // samples that no share cuts: those of an update of own weights
   std::size_t share(std::size_t images) const;  // this rank's share of a step of `images`
   // Images in the largest pass of rank 0, whose choice of parameter layouts all ranks use.

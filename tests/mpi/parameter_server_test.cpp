@@ -108,7 +108,7 @@ TEST_CASE("in a round, owners go on without a lost worker") {
     server->contribute();
   } else {
     const std::size_t ranks = server->ranks();
-    world.begin_round(1, world.size() - 1);
+    world.begin_section(1, world.size() - 1);
     bool first = false, second = true;
     std::future<void> owner;
     if (server->rank() + 1 == ranks)
@@ -141,7 +141,7 @@ TEST_CASE("in a round, owners go on without a lost worker") {
       CHECK_FALSE(second);
     }
     CHECK_FALSE(world.interrupted());
-    world.end_round();
+    world.end_section();
     CHECK(world.interrupted());
     std::vector<int> left;
     for (int rank = 1; rank < everyone.size(); ++rank) left.push_back(rank);

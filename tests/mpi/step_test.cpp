@@ -831,9 +831,9 @@ StepOptions async_steps(const World& world, std::size_t batch, std::size_t globa
 // This rank's share of a round in steps that `ranks` ranks compute.
 Batch samples_of_round(const World& world, const StepPlan& round, int ranks) {
   Batch batch{round, {}, {}, {}, {}};
-  const std::size_t size = round.share(world.rank(), ranks).size();
-  for (std::size_t number = 0; number < size; ++number) {
-    const std::size_t position = round.position_in_round(world.rank(), ranks, number);
+  const Range share = round.share(world.rank(), ranks);
+  for (std::size_t number = 0; number < share.size(); ++number) {
+    const std::size_t position = round.position(share, world.rank(), ranks, number);
     const Batch one = samples(round, {position, position + 1});
     batch.images.insert(batch.images.end(), one.images.begin(), one.images.end());
     batch.labels.push_back(one.labels.front());

@@ -499,7 +499,7 @@ TEST_CASE("in a round in steps a rank has the same samples as in its steps", "[l
   for (int rank = 0; rank < 3; ++rank) {
     Loader steps(data.dataset, plan(data.dataset), {kSeed, kBatch, rank, 3, {}, 1});
     BatchRequest request{kSeed, kBatch * kSteps, rank, 3, {}, 1};
-    request.step_size = kBatch;
+    request.piece_size = kBatch;
     Loader rounds(data.dataset, plan(data.dataset), request);
     for (bool last = false; !last;) {
       const std::vector<std::size_t> round = samples(rounds.next());
