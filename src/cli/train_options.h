@@ -6,7 +6,7 @@
 
 namespace annulus {
 
-// The options of `annulus train`, by subject. Each function adds those of its group to the help.
+// The options of `annulus train`, by subject. Each function adds a group of the help.
 void add_rate_options(CLI::App& command, ScheduleOptions& options);
 void add_optimizer_options(CLI::App& command, TrainOptions& options);
 void add_fine_tuning_options(CLI::App& command, TrainOptions& options);

@@ -56,7 +56,7 @@ void AsyncStep::plan() {
   };
   tools_.optimizer.keep(chunks, sum_digits, host_, {weights_.view(), sums_.view(), {}, {}});
   // When a part begins, the contributions to at most `staleness` + 1 steps are not used yet: a part that takes
-  // several steps may be due in the one in which the next part begins. Its own is added to them.
+  // several steps may be due in the step in which the next part begins; they are added to that step's.
   server_ =
       make_parameter_server(*round_options().world, chunks, floats(sums_.view()).size(), round_options().staleness + 2);
 }
@@ -138,7 +138,7 @@ DeviceView AsyncStep::gather(DeviceView state) {
   return arena;
 }
 
-// Returns this rank's chunk of every bucket. If all ranks serve, the chunks are those of the ring.
+// Returns this rank's chunk of every bucket. If all ranks serve, they are the ring's chunks.
 std::vector<Range> AsyncStep::own_chunks() const {
   const RoundOptions& options = round_options();
   const bool all_serve = options.servers == 0;
@@ -161,7 +161,7 @@ std::span<float> AsyncStep::to_host(DeviceView arena) {
   return floats(on_host(arena));
 }
 
-// Gets the newest weights. Returns the step that they are of. REQUIRES: those of the last call are on the device.
+// Gets the newest weights. Returns the step that made them. REQUIRES: the last call's are on the device.
 std::uint64_t AsyncStep::pull() {
   const DeviceView weights = served(parameters().weights()), pulled = on_host(weights);
   const std::uint64_t step = server_->pull(floats(pulled));

@@ -19,7 +19,7 @@ struct DecoderChoice {
 
 // Chooses by `option` (--decode): "cpu", "gpu", or "auto". With "auto", the choice is the earlier one if there is one
 // (`earlier`: whether the GPU decoded), because pixels differ by rounding. Otherwise batches of `trial` are read with
-// both for about a second, and the GPU is chosen if its images are those of libjpeg, up to rounding, and preparing
+// both for about a second, and the GPU is chosen if its images equal libjpeg's, up to rounding, and preparing
 // them takes the threads of all ranks less time, not counting reading from storage. Collective. Throws Error if a GPU
 // is requested that cannot decode, or a sample cannot be read.
 DecoderChoice choose_decoder(const World& world, const Device& device, const Samples& data, const InputPlan& plan,

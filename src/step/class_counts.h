@@ -13,7 +13,7 @@ struct ClassResult {
   std::int64_t images = 0, predicted = 0, correct = 0;
 
   std::optional<double> precision() const { return share(correct, predicted); }        // of the images predicted as it
-  std::optional<double> recall() const { return share(correct, images); }              // of its images
+  std::optional<double> recall() const { return share(correct, images); }              // of the class's images
   std::optional<double> f1() const { return share(2 * correct, images + predicted); }  // their harmonic mean
 
  private:
@@ -22,7 +22,7 @@ struct ClassResult {
   }
 };
 
-// Counts for images of several classes how often each class is predicted, which it is if its logit is above 0.
+// Counts for images of several classes how often each class is predicted: whenever the class's logit is above 0.
 class ClassCounts {
  public:
   explicit ClassCounts(std::size_t classes) : counts_(3 * classes) {}
@@ -31,7 +31,7 @@ class ClassCounts {
   void add(std::span<const float> logits, std::span<const float> targets);
 
   std::size_t classes() const { return counts_.size() / 3; }
-  std::span<std::int64_t> counts() { return counts_; }  // to sum those of all ranks
+  std::span<std::int64_t> counts() { return counts_; }  // to sum over all ranks
   ClassResult result(std::size_t label) const {
     return {counts_[3 * label], counts_[3 * label + 1], counts_[3 * label + 2]};
   }
@@ -39,7 +39,7 @@ class ClassCounts {
   double mean_of(std::optional<double> (ClassResult::*value)() const) const;
 
  private:
-  std::vector<std::int64_t> counts_;  // for each class: its images, those predicted as it, and those of both
+  std::vector<std::int64_t> counts_;  // for each class: images, images predicted as it, and both
 };
 
 }  // namespace annulus

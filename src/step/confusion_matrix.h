@@ -18,7 +18,7 @@ class ConfusionMatrix {
 
   std::size_t classes() const { return classes_; }
   std::int64_t count(std::size_t label, std::size_t predicted) const { return counts_[label * classes_ + predicted]; }
-  std::span<std::int64_t> counts() { return counts_; }  // to sum those of all ranks
+  std::span<std::int64_t> counts() { return counts_; }  // to sum over all ranks
 
   ClassResult result(std::size_t label) const;
 

@@ -37,7 +37,7 @@ AllReduce::Ticket EmbeddingExchange::send_tokens(std::span<const std::int32_t> w
 
 AllReduce::Ticket EmbeddingExchange::send_rows(std::span<const std::int32_t> windows, std::size_t length,
                                                const Network::EmbeddingGradient& gradient) {
-  // While a GPU still computes backward, its host prepares what follows.
+  // While a GPU still computes backward, the host prepares what follows.
   device_.peek(marks_, std::as_writable_bytes(std::span(marked_)));
   all_.clear();
   for (std::size_t token = 0; token < vocabulary_; ++token) {

@@ -13,7 +13,7 @@ namespace annulus {
 // the whole table, only the rows of the global batch's tokens are not 0, so only these are sent: with 1,024 tokens,
 // 768 wide, 3 MB instead of GPT-2's 154 MB.
 //
-//   tokens   each rank marks its own in an array {vocabulary}; all-reduced, it has those of all ranks. It depends on
+//   tokens   each rank marks its own in an array {vocabulary}; all-reduced, it has all ranks' tokens. It depends on
 //            the batch only, so it is sent before forward
 //   rows     each rank adds up the rows of its tokens in an array {tokens of all ranks, width}, which is all-reduced
 //            after backward
@@ -27,7 +27,7 @@ class EmbeddingExchange {
   // AllReduce::allocate().
   EmbeddingExchange(Device& device, AllReduce& all_reduce, std::size_t vocabulary, std::size_t width, std::size_t rows);
 
-  // Adds this rank's rows to its own table. `windows`: {batch, length + 1} tokens, of which the gradient has the rows.
+  // Adds this rank's rows to the table. `windows`: {batch, length + 1} tokens, of which the gradient has the rows.
   void add_own(std::span<const std::int32_t> windows, std::size_t length, const Network::EmbeddingGradient& gradient);
 
   AllReduce::Ticket send_tokens(std::span<const std::int32_t> windows, std::size_t length);
@@ -48,7 +48,7 @@ class EmbeddingExchange {
   Buffer index_;                                     // of the rows that are added
   std::vector<float> marked_;                        // marks_ on the host
   std::vector<std::int32_t> place_;                  // of a token's row in rows_; below 0 if no rank has it
-  std::vector<std::int32_t> tokens_, places_, all_;  // embedded on this rank, their places, and those of all ranks
+  std::vector<std::int32_t> tokens_, places_, all_;  // embedded on this rank, their places, and all ranks' tokens
 };
 
 }  // namespace annulus

@@ -37,7 +37,7 @@ struct EvaluationPlan {
 
 // Evaluates each sample of the data set once, in units that are distributed over the ranks. Returns the same result on
 // every rank, and with the same number of threads for any number of ranks, or none if any rank was asked to stop: then
-// all ranks stop after the same unit. Collective. The first call for a unit's size plans the network. Records its
+// all ranks stop after the same unit. Collective. The first call for a unit's size plans the network. Records
 // progress in `activity`.
 // `replicas`: the ranks of `world` that compute the same stage of a pipeline; `world` if the model is whole.
 std::optional<Evaluation> evaluate(const World& world, const World& replicas, Model& model, const Samples& dataset,

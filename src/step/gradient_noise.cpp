@@ -82,7 +82,7 @@ void PartNormProbe::end_part(std::size_t samples) {
   ended_ = samples;
 }
 
-// The arena holds the sum of the part's gradients / global batch: its mean gradient is that / the part's share.
+// The arena holds the sum of the part's gradients / global batch: the part's mean gradient is that / the part's share.
 void PartNormProbe::settle() {
   if (ended_ == 0) return;
   const double share = static_cast<double>(std::exchange(ended_, 0)) / global_batch_;

@@ -77,7 +77,7 @@ class PartNormProbe {
   bool requested_ = false, active_ = false;
   double global_batch_ = 0;
   std::size_t measured_ = 0;  // floats of the current part
-  std::size_t ended_ = 0;     // samples of a part that has ended; the device may still compute its norm
+  std::size_t ended_ = 0;     // samples of a part that has ended; the device may still compute the norm
   PartNorms found_;
 };
 

@@ -40,7 +40,7 @@ class GradientStack {
   const DeviceView arena_, gradients_;
   TreeOrder order_;               // of this rank's shards; empty without shards
   std::vector<DeviceView> sums_;  // as many as are needed at the same time
-  std::vector<Buffer> memory_;    // of those that are not in the all-reduce's memory
+  std::vector<Buffer> memory_;    // of arrays that are not in the all-reduce's memory
   std::size_t part_ = 0;          // the next one
   std::size_t height_ = 0;        // number of sums
   std::size_t joining_ = 0;       // number of the upper ones that are added to the last part's gradients

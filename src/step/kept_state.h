@@ -11,10 +11,10 @@ class KeptState {
   virtual ~KeptState() = default;
 
   // Returns one of the optimizer's states, or its average, as a whole arena with the gradients' layout, until the next
-  // step begins; if each rank has its own, their mean. May overwrite the gradients. Collective; to be called between
-  // steps.
+  // step begins; if ranks have different states, their mean. May overwrite the gradients. Collective; to be called
+  // between steps.
   virtual DeviceView gather(DeviceView state) { return state; }
-  // Continues with what gather() returned for a state, if each rank has its own.
+  // Continues with what gather() returned for a state, if ranks have different states.
   virtual void adopt(DeviceView /*gathered*/, DeviceView /*state*/) {}
 
   // Swaps the weights that are not frozen with `other`, a whole arena with the gradients' layout, the same on all

@@ -44,13 +44,13 @@ struct Accounts {
   std::vector<std::size_t> ranks_in_job;  // the number of each rank, in ascending order
   std::vector<StepTimes> ranks;
   std::vector<Arrival> arrivals;  // of each rank; empty if ranks do not wait for each other
-  // Of all ranks' gradients, the number of those that were N steps old is element N. Empty if ranks do not train
+  // Element N is the number of gradients, over all ranks, that were N steps old. Empty if ranks do not train
   // asynchronously.
   std::vector<std::int64_t> staleness;
 
   StepTimes mean() const;
   std::optional<double> mean_staleness() const;
-  Accounts& operator+=(const Accounts& later);  // those of ranks that were lost before `later` are dropped
+  Accounts& operator+=(const Accounts& later);  // drops ranks that were lost before `later`
 
   // Returns the latest rank. Times are summed over the steps for each rank before ranks are compared: random delays,
   // now of this rank and now of that one, cancel, and a rank that is always slow remains.
@@ -85,7 +85,7 @@ class Ledger {
   void discard();
 
   // Returns everything that was booked since the last call, of every rank, on every rank. `replicas`: the ranks of
-  // `world` that this rank has waited for, those with the same stage of a pipeline. Collective.
+  // `world` that this rank has waited for: ranks with the same pipeline stage. Collective.
   Accounts close(const World& world, const World& replicas);
   Accounts close(const World& world) { return close(world, world); }
 
@@ -101,7 +101,7 @@ class Ledger {
   StepTimes times_;
   // On the clock of rank 0:
   std::vector<double> ready_;     // of every wait
-  std::vector<double> finished_;  // of every step: when its last bucket was ready
+  std::vector<double> finished_;  // for every step: when the last bucket was ready
   struct Wait {
     double begin, end;
   };

@@ -15,7 +15,7 @@ namespace annulus {
 // SGD with Nesterov momentum takes the mean difference as a gradient (Douillard et al., "DiLoCo: distributed
 // low-communication training of language models", 2023). Momentum and rate are 0.5, not DiLoCo's 0.9 and 0.7: over many
 // rounds the weights then move as far as by averaging, so a learning rate for synchronous steps also fits. Each rank's
-// optimizer keeps its own state, until adopt(). Running statistics are a rank's own until finish(), because training
+// optimizer keeps a separate state, until adopt(). Running statistics are a rank's own until finish(), because training
 // does not use them.
 class LocalStep final : public RoundStep {
  public:

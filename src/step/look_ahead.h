@@ -28,7 +28,7 @@ class LookAhead {
  private:
   const std::vector<Range> ranges_;
   const float share_;  // of the last step
-  Buffer weights_;     // those remembered, then the predicted ones
+  Buffer weights_;     // the remembered weights, then the predicted ones
 };
 
 }  // namespace annulus

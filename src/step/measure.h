@@ -17,7 +17,7 @@ enum class Measure {
   accuracy,       // share of the images whose class is the likeliest or, with several classes, all of whose classes are
                   // right; of text, share of the tokens that are the likeliest
   top5,           // share of the images whose class is among the SoftmaxCrossEntropy::kTop likeliest
-  f1,             // mean of the classes' F1 scores (macro F1), of those that images have or that are predicted
+  f1,             // mean F1 score (macro F1) over the classes that images have or that are predicted
   recall,         // mean of the shares of the classes' images that are predicted as the class (macro recall)
   mae,            // mean absolute error
   perplexity,     // of text: exp(loss)
@@ -34,7 +34,7 @@ inline constexpr auto kMeasures = [] {
 struct EvaluationSums {
   const LossSums& losses;
   double count = 0;   // images or tokens
-  double length = 1;  // tokens of a sample of text, over which its losses are means
+  double length = 1;  // tokens of a text sample, over which losses are means
   const DatasetInfo& data;
   const ClassCounts* classes = nullptr;  // of images of several classes
 };
@@ -74,7 +74,7 @@ std::string example_goals();
 // What an evaluation of such data measures, in order.
 std::vector<Measure> measures_of(const DatasetInfo& data);
 
-// What a training step measures besides its loss.
+// What a training step measures besides the loss.
 Measure step_measure(LabelKind labels);
 
 }  // namespace annulus

@@ -55,11 +55,11 @@ class Optimizer {
   // Likewise, after clip(): takes the norms of all parameters. REQUIRES: sharded() and needs_whole_parameters().
   void measure_parameters() { rule_->measure_parameters(all_); }
 
-  // Updates this slice of the arenas, in floats. If the rule needs whole parameters, updates those whose slices are
-  // complete. REQUIRES: slices of one step do not overlap.
+  // Updates this slice of the arenas, in floats. If the rule needs whole parameters, updates parameters whose slices
+  // are complete. REQUIRES: slices of one step do not overlap.
   void update(const Range& slice);
 
-  const std::string& name() const { return name_; }  // name of its rule
+  const std::string& name() const { return name_; }  // the rule's name
   bool needs_whole_parameters() const { return whole_parameters_; }
   float momentum() const { return annulus::momentum(kind_); }
 

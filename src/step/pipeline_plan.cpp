@@ -13,8 +13,8 @@ constexpr int kPasses = 3;  // of which the fastest counts; the first one touche
 
 // The partition of the first segments into some stages.
 struct Partition {
-  double cost = std::numeric_limits<double>::infinity();  // of its most expensive stage
-  std::size_t last = 0;                                   // the first segment of its last stage
+  double cost = std::numeric_limits<double>::infinity();  // of the most expensive stage
+  std::size_t last = 0;                                   // the first segment of the last stage
 };
 
 // Returns the partition whose most expensive stage costs the least. `cost(stage, segments)` may be infinite.

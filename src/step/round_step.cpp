@@ -123,7 +123,7 @@ void RoundStep::wait_for_metrics(const Batch& batch, const ControlFlags& flags) 
     }
 }
 
-// A round counts as the number of full steps that its samples would take.
+// A round counts as the number of full steps that the samples would take.
 std::size_t RoundStep::steps_of(const Batch& batch) const {
   return (batch.step.global_batch() + options_.global_batch - 1) / options_.global_batch;
 }

@@ -11,7 +11,7 @@
 namespace annulus {
 
 // A round, which counts as the number of steps of the global batch that its samples would make: every rank computes its
-// share part by part, and updates weights of its own, or those that all ranks share, with each part. Ranks meet at the
+// share part by part, and updates separate weights, or weights that all ranks share, with each part. Ranks meet at the
 // end, where the metrics are all-reduced.
 class RoundStep : public Step, public KeptState {
  public:
@@ -30,7 +30,7 @@ class RoundStep : public Step, public KeptState {
   virtual void begin_part(std::size_t /*number*/) {}
   // Returns the number of samples of whose mean a part's gradients are a share.
   virtual std::size_t mean_over(const BatchPart& part) const { return part.samples.size(); }
-  // After its backward pass.
+  // After the part's backward pass.
   virtual void end_part(std::size_t number) = 0;
   virtual void end_round() {}
   // After the metrics were read. `weight`: this rank's share of the round's samples.
@@ -57,7 +57,7 @@ class RoundStep : public Step, public KeptState {
   const std::unique_ptr<GradientExchange> exchange_;
   Buffer metrics_;  // means over the round so far, each part's with its weight
   std::uint64_t steps_before_ = 0;
-  bool updating_ = false;  // some parameters are those of the next round
+  bool updating_ = false;  // some parameters belong to the next round
 };
 
 }  // namespace annulus

@@ -26,8 +26,8 @@ class RoundSteps {
     std::size_t first, due;
   };
 
-  // `ranks`: those that compute. `part_size`: the samples of a part in timed rounds. `steps`: their number, and at most
-  // the parts of some rank; so there are samples in every step.
+  // `ranks`: the computing ranks. `part_size`: the samples of a part in timed rounds. `steps`: their number, and at
+  // most the parts of some rank; so there are samples in every step.
   RoundSteps(const StepPlan& round, std::size_t ranks, std::size_t part_size, std::size_t steps);
 
   std::size_t size() const { return samples_.size(); }

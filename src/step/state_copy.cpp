@@ -17,7 +17,7 @@ StateCopy::StateCopy(Model& model, Optimizer& optimizer, KeptState& kept_state)
     kept_.push_back(allocate_host(model.parameters().gradients().bytes));
 }
 
-// Calls visit(what the optimizer keeps, its copy).
+// Calls visit(what the optimizer keeps, the copy).
 template <class Visit>
 void StateCopy::for_each_kept(Visit visit) {
   for (std::size_t arena = 0; arena < kept_.size(); ++arena)

@@ -20,7 +20,7 @@ class Passes;
 // ranks have the same weights, or will have after finish().
 class Step {
  public:
-  // What a step calls on its way; by default nothing.
+  // What a step calls while it runs; by default nothing.
   struct Hooks {
     // Returns the next step's batch, or null if it is not ready: a step begins to copy it to the device before it waits
     // for all-reduces.
@@ -49,7 +49,7 @@ class Step {
   // `begun`: when the step began on the device's lane.
   //
   // On a GPU a synchronous step may still be running when this returns: the loss is known early in backward, and the
-  // rest of the step has been queued on the lane. Its times are booked during the next step.
+  // rest of the step has been queued on the lane. The step's times are booked during the next step.
   virtual StepMetrics run(const Batch& batch, const ControlFlags& flags, const Mark& begun) = 0;
 
   // Completes the last step. run() returns while the all-reduces of deferred buckets (see GradientBuckets) are still
@@ -62,7 +62,7 @@ class Step {
   // set afterwards. REQUIRES: the all-reduce continues, too.
   virtual void continue_with(const StepOptions& options) = 0;
 
-  // Whether the parameters are those after a whole number of steps, also if a step was left by an exception.
+  // Whether the parameters follow a whole number of steps, also if an exception ended a step.
   virtual bool between_steps() const = 0;
   // Whether ranks have weights of their own until finish().
   virtual bool weights_apart() const { return false; }

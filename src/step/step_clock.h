@@ -25,7 +25,7 @@ class StepClock {
   enum class Kind {
     interruption,  // of the passes: not as computing
     optimizer,
-    norms,       // waits for the ranks' norms, not as the optimizer although within its time
+    norms,       // waits for the ranks' norms, not counted as the optimizer
     neighbours,  // waits for other ranks that are no all-reduce
     transfers    // of weights and gradients by the passes' thread
   };
@@ -140,7 +140,7 @@ class StepClock {
   Activity& activity_;
   TraceLane* const lane_;
   const bool reduces_, meets_;
-  bool passes_ = false;  // the current step is in its passes
+  bool passes_ = false;  // the current step is in forward or backward
   double own_seconds_ = 0;
   StepMarks step_, last_step_;
   Marks last_part_;

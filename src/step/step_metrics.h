@@ -26,7 +26,7 @@ struct StepMetrics {
   double loss = 0;             // mean, this and the next from the forward pass, before the update
   double measure = 0;          // mean of LossSums::measure, see step_measure()
   std::size_t steps = 1;       // number of steps as which it counts, see Step
-  ControlFlags control_flags;  // sums over the ranks' arguments of run(), also those of other stages
+  ControlFlags control_flags;  // sums over the ranks' arguments of run(), other stages included
 
   static constexpr std::size_t kSums = 8;
   std::array<double, kSums> sums() const;
@@ -36,7 +36,7 @@ struct StepMetrics {
   void expect_finite(bool first) const;
 };
 
-// The slots at the begin of an arena, in which control flags and metrics are all-reduced with its first bucket.
+// The slots at the begin of an arena, in which control flags and metrics are all-reduced with the first bucket.
 class MetricsSlots {
  public:
   explicit MetricsSlots(Model& model);

@@ -14,7 +14,7 @@ struct StepOptions {
   // samples. The step is the same except for rounding and for batch norm, whose statistics are those of a part; the
   // memory needed is that of a part.
   std::size_t parts = 1;
-  // If there are shards (collectives/shard_tree.h; 0: there are none), the parts are those of this rank instead.
+  // If there are shards (collectives/shard_tree.h; 0: there are none), the parts are this rank's shards instead.
   std::size_t shards = 0, rank = 0, ranks = 1;
   float clip_norm = 0;           // see Update::clip(); 0: no clipping
   std::size_t global_batch = 0;  // the maximum of a step; only needed if an embedding is shared, or there are rounds

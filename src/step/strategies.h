@@ -15,7 +15,7 @@ namespace annulus {
 //   state of these only; then the weights are all-gathered, during the next forward pass. No more bytes are sent,
 //   except for half of the first bucket. Ranks that share memory have one array of weights in common, and gather
 //   nothing. Norms are summed over the ranks' chunks. (Rajbhandari et al., "ZeRO: memory optimizations toward training
-//   trillion parameter models", 2020, stage 1.) The bits are those of synchronous.
+//   trillion parameter models", 2020, stage 1.) Bit-identical to synchronous.
 // - local: every rank makes several updates of its own weights (local_step.h)
 // - async: ranks push gradients to the owners of weights, and pull weights, without a common pace (async_step.h)
 // The last two are rounds (round_step.h). REQUIRES for sharded: the weights are in the all-reduce's common memory; for
@@ -27,7 +27,7 @@ std::unique_ptr<Step> make_step(const StepTools& tools, const BucketOptions& buc
 Parameters::Allocate allocate_in(AllReduce& all_reduce);
 // Likewise for the weights, as the strategy needs them.
 Parameters::Allocate allocate_weights(Strategy strategy, AllReduce& all_reduce);
-// What a rank's optimizer keeps with a strategy: to be given to its constructor.
+// What a rank's optimizer keeps with a strategy, for the optimizer's constructor.
 Optimizer::Keeps kept_by(Strategy strategy);
 
 // When to use which strategy.

@@ -9,8 +9,8 @@
 
 namespace annulus {
 
-// For a token embedding that is also the head. Backward leaves out the rows of its gradient that belong to the embedded
-// tokens (Network::EmbeddingGradient); this class adds those of every part to the whole table.
+// For a token embedding that is also the head. Backward leaves out the gradient's rows that belong to the embedded
+// tokens (Network::EmbeddingGradient); this class adds every part's rows to the whole table.
 class TiedEmbedding : public GradientExchange {
  public:
   // `tokens`: the most of a step on all ranks. REQUIRES: the model's networks have an embedding gradient. Collective.

@@ -33,7 +33,7 @@ class Timeline {
   TraceLane* step() { return on() ? &step_ : nullptr; }              // steps, down to the layers
   TraceLane* all_reduce() { return on() ? &all_reduce_ : nullptr; }  // all-reduces, down to the exchanges between ranks
 
-  // To be called before each step, with its number in the training run.
+  // To be called before each step, with the step's number in the training run.
   void begin_step(std::uint64_t number);
 
   // Writes the file. Returns a message for the user, empty if no timeline was requested. Collective. Throws Error.

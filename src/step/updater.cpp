@@ -64,7 +64,7 @@ void Updater::prepare() {
 }
 
 // A single gradient that overflows, in any bucket, forbids all updates. (If they are reduce-scattered, a rank has its
-// chunks of their sums, and parts of those of other ranks.)
+// chunks of the sums, and parts of other ranks' chunks.)
 void Updater::judge() {
   LossScaling& scaling = *device_.loss_scaling();
   scaling.judge(tools_.model.parameters().gradients());
@@ -78,9 +78,9 @@ void Updater::update_held_back() {
   if (LossScaling* const scaling = device_.loss_scaling()) scaling->conclude();
 }
 
-// An update that needs nothing but its bucket's gradients runs beside the rest of backward, and the lane waits for it.
-// Nothing that is then still on the lane reads its weights: a bucket is sent when the backward passes of all its layers
-// are done, and a layer's weights are read in its own passes only.
+// An update that needs only a single bucket's gradients runs beside the rest of backward, and the lane waits for it.
+// Nothing that is then still on the lane reads the bucket's weights: a bucket is sent when the backward passes of all
+// its layers are done, and a layer's weights are read in its own passes only.
 void Updater::update(std::size_t bucket) {
   clock_.activity().enter(Activity::Phase::optimizer, bucket);
   const Mark begun = device_.mark();

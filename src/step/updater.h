@@ -60,7 +60,7 @@ class Updater {
   std::vector<Preparation> preparations_;  // none if buckets are updated one by one
   std::vector<bool> held_back_;            // of each bucket
   Range pending_;                          // buckets that are deferred, or whose weights are being sent
-  bool updating_ = false;                  // some parameters are those of the next step
+  bool updating_ = false;                  // some parameters belong to the next step
 };
 
 }  // namespace annulus

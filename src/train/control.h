@@ -13,10 +13,10 @@ namespace annulus {
 // folder, if the run refuses, or if it ends or time passes without an answer.
 void ask_to_exclude(const std::filesystem::path& run, int rank);
 
-// By the run, after it has claimed its folder: removes unanswered requests to earlier runs, and their answers.
+// By the run, after it has claimed the folder: removes unanswered requests to earlier runs, and their answers.
 void discard_requests(const std::filesystem::path& run);
 
-// By the run: if there is a request, calls `exclude` with its rank, and answers with what that returns: empty if it is
+// By the run: if there is a request, calls `exclude` with the rank, and answers with what that returns: empty if it is
 // granted, else the reason why not.
 void answer_request(const std::filesystem::path& run, const std::function<std::string(int rank)>& exclude);
 

@@ -91,7 +91,7 @@ struct Comparison {
   bool has_no_head = false;                  // all else fits
 };
 
-// Whether the last layer has weights of its own, which may begin with random values.
+// Whether the last layer has unshared weights, which may begin with random values.
 bool has_own_head(const Graph& graph) {
   for (std::size_t node = graph.nodes().size(); node-- > head_of(graph);)
     if (!graph.nodes()[node].shared.empty()) return false;

@@ -30,7 +30,7 @@ class Timer {
   // be broadcast to all.
   bool time_has_come() const;
 
-  // `steps`: those that have ended since this was last asked, as a range of the run's; `step`: the last one's plan.
+  // `steps`: the run's steps that have ended since the last call; `step`: the last step's plan.
   // `time_has_come`: one rank's time_has_come().
   bool due(const Range& steps, const StepPlan& step, bool time_has_come) const;
 

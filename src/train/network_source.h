@@ -23,7 +23,7 @@ struct NetworkSource {
   std::vector<std::string> notes;                     // for the user
 };
 
-// Reads the file on rank 0, or if the run resumes and the file is gone, the network of its newest checkpoint.
+// Reads the file on rank 0, or if the run resumes and the file is gone, the newest checkpoint's network.
 // Collective. Throws Error if the network cannot be trained for this task.
 NetworkSource open_network(const World& world, const TrainOptions& options, const Task& task,
                            const CheckpointFolder& checkpoints);

@@ -16,7 +16,7 @@ class Pace {
  public:
   Pace(double seconds, std::size_t ranks);
 
-  // Adds what each rank did in a round: its updates, and the seconds that they took. A rank's speed is that of its last
+  // Adds each rank's updates in a round, and the seconds that they took. A rank's speed is that of the last
   // rounds, each of which counts half as much as the next one.
   void add(std::span<const double> updates, std::span<const double> seconds);
 

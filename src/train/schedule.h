@@ -26,7 +26,7 @@ struct ScheduleOptions {
 // Throws Error if options contradict each other or do not fit the number of epochs.
 void check(const ScheduleOptions& options, std::size_t epochs);
 
-// The learning rate as a function of the training's progress in epochs and, for "plateau", of its evaluations: it is
+// The learning rate as a function of progress in epochs and, for "plateau", of evaluations: it is
 // the same on any number of ranks and in a resumed run.
 //
 // With a reference batch the rate is scaled linearly, by global batch / reference (Goyal et al., "Accurate, large
@@ -37,7 +37,7 @@ void check(const ScheduleOptions& options, std::size_t epochs);
 //   step        it is multiplied by `factor` after each of these epochs;
 //   cosine      it falls to `end` along half a cosine (Loshchilov and Hutter, "SGDR", ICLR 2017, equation 5);
 //   polynomial  it falls to `end` as (1 - x)^power (You, Gitman, Ginsburg, 2017, have power 2);
-//   one-cycle   it falls as with cosine, and its warm-up, too, follows half a cosine (Smith and Topin,
+//   one-cycle   it falls as with cosine, and the warm-up, too, follows half a cosine (Smith and Topin,
 //               "Super-convergence", 2018, as PyTorch's OneCycleLR; the momentum is not varied); by default the warm-up
 //               takes 30 % of the epochs and begins at 1/25 of the rate;
 //   cyclic      it rises linearly from `end` and falls back to it in every `cycle` (Smith, "Cyclical learning rates for

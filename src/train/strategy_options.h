@@ -31,10 +31,10 @@ struct Async {
 
 using StrategyOptions = std::variant<Synchronous, Sharded, Pipeline, Local, Async>;
 
-// A strategy as users write it: its name, and the options of all strategies.
+// A strategy as users write it: the name, and the options of all strategies.
 struct StrategyChoice {
   std::string name = "synchronous";
-  std::size_t pipeline = 1;  // stages; more than 1 is a strategy of its own
+  std::size_t pipeline = 1;  // stages; more than 1 is a separate strategy
   Interval sync_every = kDefaultRound;
   std::size_t staleness = Async{}.staleness;
   std::size_t servers = 0;

@@ -15,7 +15,7 @@ namespace annulus {
 // Keeps a run going when ranks are lost (--survive).
 //
 // A loss interrupts a step anywhere: some ranks may have updated some buckets, others not. So every rank has a copy of
-// its state in memory, from a moment when all ranks had completed the same step. After a loss, those that are left go
+// its state in memory, from a moment when all ranks had completed the same step. After a loss, the survivors go
 // back to the last step after which all of them have the state, in the copy or still in the parameters, and compute
 // from there on what the lost ranks would have computed. With --shards, the results are the same bits.
 //
@@ -35,10 +35,10 @@ class Survival {
   Survival(Membership& membership, World& world, const TrainingInputs& inputs, Replica& replica, RunRecord& record,
            RunState& state, const FolderClaim& claim);
 
-  // REQUIRES: the parameters are those after `state`'s step. With rounds: collective.
+  // REQUIRES: the parameters follow `state`'s step. With rounds: collective.
   void copy();
   bool wants_copy() const;  // it is time for the next one
-  void answer_requests();   // on rank 0: those of `annulus control`
+  void answer_requests();   // on rank 0: requests from `annulus control`
 
   // To be called when an Error has interrupted the run: waits until the ranks that are left agree, and goes back to the
   // last step that they share. Returns false if no rank was lost. Collective over the ranks that are left. Throws

@@ -57,7 +57,7 @@ void check_consistent(const TrainingInputs& inputs) {
   agreement.check();
 }
 
-// A run writes only to its output folder. A folder holds one run, so earlier results are never lost.
+// A run writes only to the output folder. A folder holds one run, so earlier results are never lost.
 FolderClaim claim_output(const TrainingInputs& inputs) {
   const TrainOptions& options = inputs.options;
   const CheckpointFolder checkpoints = inputs.checkpoints();
@@ -143,7 +143,7 @@ std::optional<double> last_rate(const RunResult& result) {
   return member_or(epoch, "learning_rate", std::numeric_limits<double>::quiet_NaN());
 }
 
-// Names the options that differ from those before the checkpoint, and what this does to the learning rate. On rank 0.
+// Names the options that have changed since the checkpoint, and what this does to the learning rate. On rank 0.
 void report_changes(const TrainingInputs& inputs, const RunState& state, RunRecord& record) {
   const std::filesystem::path file = inputs.options.out / "config.toml";
   if (!std::filesystem::is_regular_file(file)) return;
@@ -184,12 +184,12 @@ nlohmann::json results_of(const TrainOptions& options) {
   return try_parse_json(stream);
 }
 
-// The run was complete before it was resumed: its results do not change. On rank 0.
+// The run was complete before it was resumed: the results do not change. On rank 0.
 void report_nothing_to_do(const TrainingInputs& inputs, const RunState& state) {
   const TrainOptions& options = inputs.options;
   nlohmann::json results = results_of(options);
   if (results.is_object() &&
-      member_or<std::string>(results, "status", "") != "complete") {  // killed after its last checkpoint
+      member_or<std::string>(results, "status", "") != "complete") {  // killed after the last checkpoint
     results["status"] = "complete";
     write_json(options.out / "results.json", FileKind::run_results, results);
   }

@@ -44,7 +44,7 @@ struct TrainOptions {
   std::string model = "lenet";
   std::size_t batch = 64;        // per rank, or per pipeline
   std::size_t global_batch = 0;  // over all ranks; 0: batch on each
-  std::size_t accumulate = 1;    // number of parts in which a rank computes its share of a step
+  std::size_t accumulate = 1;    // number of parts in which a rank computes a share
   std::size_t shards = 0;  // in which the global batch is computed, see collectives/shard_tree.h; 0: as many as ranks
   SurvivalOptions survival;
   std::size_t epochs = 1;

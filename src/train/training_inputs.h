@@ -46,7 +46,7 @@ struct TrainingInputs {
   // Evaluated during the run: the validation images or, if there are none, the test images. The best checkpoint is
   // chosen by them.
   EvaluatedSplit evaluated;
-  // The test images, if they are not those above: evaluated once, when the run is complete.
+  // The test images, if they are not evaluated during the run: evaluated once, when the run is complete.
   std::optional<EvaluatedSplit> test;
   const std::size_t global_batch;
   const Schedule schedule;
@@ -57,11 +57,11 @@ struct TrainingInputs {
   std::string choose_decoder(std::optional<bool> earlier);
 
   const World& replicas() const { return pipeline ? pipeline->replicas : world; }  // the ranks with the same network
-  std::size_t shards() const;                   // of a global batch: those of --shards, or one for each rank
+  std::size_t shards() const;                   // of a global batch: --shards, or one for each rank
   std::size_t workers() const;                  // the ranks of replicas() that compute
-  std::size_t step_size() const;                // samples of a step; of a round, if its length is not a time
+  std::size_t step_size() const;                // samples of a step, or of a round in steps
   std::size_t piece_size() const;               // see StepPlan
-  std::size_t unit() const;                     // samples that no share cuts: those of an update of own weights
+  std::size_t unit() const;                     // samples that no share cuts: a rank's own update
   std::size_t share(std::size_t images) const;  // this rank's share of a step of `images`
   // Images in the largest pass of rank 0, whose choice of parameter layouts all ranks use.
   std::size_t largest_pass() const;

@@ -19,7 +19,7 @@ namespace {
 
 constexpr double kWorthSaying = 0.02;  // a rank's lateness as a fraction of the step
 
-// The position of a step in epochs: that of the middle of its images.
+// A step's position in epochs: the middle of the step's images.
 double middle(const StepPlan& step, std::size_t size) {
   const auto images = static_cast<double>(step.positions.begin + step.positions.end) / 2;
   return static_cast<double>(step.epoch) + images / static_cast<double>(size);
@@ -59,7 +59,7 @@ int TrainingRun::run() {
   bool goes_on = make_up_evaluation();
   if (goes_on && !record_.result.losses.empty()) checkpoint();  // the loss may have interrupted one
   while (goes_on && (record_.epoch || !inputs_.complete(state_))) goes_on = run_epoch();
-  // If a run was stopped in its last evaluation, only the evaluation is left.
+  // If a run was stopped in the last evaluation, only the evaluation is left.
   if (goes_on && !state_.score) goes_on = follow_up({.evaluation = true, .checkpoint = true});
   if (goes_on) report_end();
   goes_on = goes_on && test();

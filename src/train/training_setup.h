@@ -14,7 +14,7 @@
 
 namespace annulus {
 
-// Builds the parts of a run from its options and data. All functions throw Error if these are inconsistent.
+// Builds a run's parts from options and data. All functions throw Error if these are inconsistent.
 
 // Returns the properties of the data that a model depends on; without options, label smoothing etc. have their
 // defaults.
