@@ -38,7 +38,7 @@ class StoredArray {
   // accordingly: reading an integer of a few bytes costs as much as reading a small image. To be called before several
   // threads read.
   void keep(std::size_t& budget);
-  // Prefetches one of these rows. Inlined, because GCC 12 otherwise takes it for a function without effect and
+  // Prefetches a row. Inlined, because GCC 12 otherwise takes it for a function without effect and
   // drops the call.
   [[gnu::always_inline]] void begin_to_fetch(std::size_t row) const {
     if (!kept_.empty()) __builtin_prefetch(kept_.data() + row * row_bytes_);
