@@ -47,8 +47,8 @@ class GradientNoise {
  public:
   void add(const NoiseSample& sample);  // ignored if it is not finite
 
-  // Of the last steps: exponential moving averages that forget a tenth with each measured step. Empty before the first
-  // step, and while an average is not positive.
+  // The last steps' statistics: exponential moving averages that forget a tenth with each measured step. Empty before
+  // the first step, and while an average is not positive.
   std::optional<double> recent() const;
   std::optional<NoiseScale> all() const;  // of all steps; empty if no step had a value
 

@@ -52,7 +52,7 @@ class Optimizer {
   void add_squares(const Range& slice) { rule_->add_squares(slice); }  // at any time
   double take_squares() { return rule_->take_squares(); }
   bool diverged() const;  // see Divergence; since the last keep()
-  // Likewise, after clip(): takes the norms of all parameters. REQUIRES: sharded() and needs_whole_parameters().
+  // To be called after clip(): takes the norms of all parameters. REQUIRES: sharded() and needs_whole_parameters().
   void measure_parameters() { rule_->measure_parameters(all_); }
 
   // Updates this slice of the arenas, in floats. If the rule needs whole parameters, updates parameters whose slices

@@ -25,7 +25,7 @@ std::unique_ptr<Step> make_step(const StepTools& tools, const BucketOptions& buc
 
 // For Model: allocates gradients in the all-reduce's memory, which needs the fewest copies.
 Parameters::Allocate allocate_in(AllReduce& all_reduce);
-// Likewise for the weights, as the strategy needs them.
+// Allocates weights as the strategy needs them.
 Parameters::Allocate allocate_weights(Strategy strategy, AllReduce& all_reduce);
 // What a rank's optimizer keeps with a strategy, for the optimizer's constructor.
 Optimizer::Keeps kept_by(Strategy strategy);

@@ -68,7 +68,7 @@ std::string first_of(const std::vector<std::string>& names) {
   return names.size() > kMost ? fmt::format("{} and {} more", text, names.size() - kMost) : text;
 }
 
-// Of Hugging Face's GPT-2, the masks of attention, and the head, which is the embedding.
+// Hugging Face's GPT-2: attention masks, and the head, which is the embedding.
 bool is_ignored(const std::string& name) {
   return name.ends_with(".num_batches_tracked") || name.starts_with("AuxLogits.") || name.ends_with(".attn.bias") ||
          name.ends_with(".attn.masked_bias") || name == "lm_head.weight";
