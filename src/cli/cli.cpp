@@ -90,6 +90,7 @@ std::string usage_error(const CLI::App& app, const CLI::ParseError& error) {
 
 void add_commands(CLI::App& app, Command& chosen) {
   app.set_help_flag("-h,--help", "Print this help");
+  app.set_help_all_flag("--help-all", "Print this help with the options that few runs need");
   app.set_version_flag("--version", "annulus " + version(), "Print the version");
   app.set_config("--config", "", "TOML file with more options, in lines such as lr = 0.05")->type_name("FILE");
   app.formatter(help_formatter());

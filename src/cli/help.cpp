@@ -3,8 +3,10 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <sstream>
+#include <string_view>
 #include <vector>
 
 namespace annulus {
@@ -14,6 +16,12 @@ constexpr std::size_t kTextColumn = 28;  // where descriptions begin
 constexpr char kUnbreakableSpace = '\x1f';
 
 using Options = std::vector<const CLI::Option*>;
+
+// Options that few runs need: only --help-all lists them.
+constexpr std::array<std::string_view, 20> kRare{
+    "--zero-init", "--warmup-from",   "--lr-cycle",       "--lr-patience", "--lr-power", "--trust",    "--epsilon",
+    "--head-lr",   "--shuffle-block", "--shuffle-window", "--workers",     "--prefetch", "--decode",   "--data-changed",
+    "--min-ranks", "--lost-after",    "--staleness",      "--servers",     "--outer",    "--take-over"};
 
 // Returns the lines in `text`, broken at spaces and indented. In a table row breaks only the second column.
 std::string wrapped(const std::string& text, std::size_t indent) {
@@ -48,15 +56,21 @@ std::string describe(const CLI::Option& option) {
   return text;
 }
 
+bool is_rare(const CLI::Option* option) {
+  return std::ranges::find(kRare, option->get_name()) != kRare.end();
+}
+
 // Returns a group's options. The first group ends with the options that all commands share.
-Options options_of(const CLI::App& app, const std::string& group) {
+Options options_of(const CLI::App& app, const std::string& group, bool all) {
   Options options = app.get_options([&](const CLI::Option* option) {
-    return option->nonpositional() && option->get_group() == group && option != app.get_help_ptr();
+    return option->nonpositional() && option->get_group() == group && option != app.get_help_ptr() &&
+           option != app.get_help_all_ptr() && (all || !is_rare(option));
   });
   if (group != app.get_help_ptr()->get_group()) return options;
   for (const CLI::App* parent = app.get_parent(); parent != nullptr; parent = parent->get_parent())
     if (parent->get_config_ptr() != nullptr) options.push_back(parent->get_config_ptr());
   options.push_back(app.get_help_ptr());
+  if (!app.get_options(is_rare).empty()) options.push_back(app.get_help_all_ptr());
   return options;
 }
 
@@ -68,7 +82,7 @@ std::string list(const std::string& title, const Options& options) {
 
 class HelpFormatter : public CLI::FormatterBase {
  public:
-  std::string make_help(const CLI::App* app, std::string name, CLI::AppFormatMode) const override {
+  std::string make_help(const CLI::App* app, std::string name, CLI::AppFormatMode mode) const override {
     const Options arguments = app->get_options([](const CLI::Option* option) { return option->get_positional(); });
     const std::vector<const CLI::App*> commands = app->get_subcommands([](const CLI::App*) { return true; });
     std::string usage = "Usage: " + name;
@@ -84,7 +98,7 @@ class HelpFormatter : public CLI::FormatterBase {
     }
     if (!arguments.empty()) text += list("Arguments", arguments);
     for (const std::string& group : app->get_groups())
-      if (!group.empty()) text += list(group, options_of(*app, group));
+      if (!group.empty()) text += list(group, options_of(*app, group, mode == CLI::AppFormatMode::All));
     return text;
   }
 };

@@ -22,7 +22,7 @@ def pages():
 
 
 def options_of(*command):
-    shown = helper.run(*command, "--help")
+    shown = helper.run(*command, "--help-all")
     return set(OPTION.findall(shown.out)), re.findall(r"^  ([a-z][a-z-]+) ", shown.out.partition("Commands:")[2], re.MULTILINE)
 
 

@@ -206,6 +206,12 @@ Options:
   -h,--help                 Print this help
 )");
   const std::string train = line.app().get_subcommand("train")->help("annulus");
+  const std::string all = line.app().get_subcommand("train")->help("annulus", CLI::AppFormatMode::All);
+  for (const char* rare : {"  --trust ", "  --servers ", "  --shuffle-block "}) {
+    CHECK(train.find(rare) == std::string::npos);
+    CHECK(all.find(rare) != std::string::npos);
+  }
+  CHECK(train.find("  --help-all ") != std::string::npos);
   CHECK_THAT(train, Catch::StartsWith("Train a model\n\nUsage: annulus train --data FILE... --out FOLDER [OPTIONS]\n"));
   std::size_t place = 0;
   for (const char* option : {"\nOptions:\n  --model ", "\n  --data ", "\n  --out ", "\n  --epochs ", "\n  --batch ",
