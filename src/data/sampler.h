@@ -96,8 +96,8 @@ struct StepPlan {
 
   std::size_t global_batch() const { return positions.size(); }
   // Returns the `positions` in the rank's shards (0: a shard per rank); empty if there are too few. Ranks beyond
-  // `ranks`, which only serve (make_strategy()), get none. Leaves blocks of `unit` positions whole. With pieces only the
-  // size has a meaning, see position(). REQUIRES: there are no weights if there are shards.
+  // `ranks`, which only serve (make_strategy()), get none. Leaves blocks of `unit` positions whole. With pieces only
+  // the size has a meaning, see position(). REQUIRES: there are no weights if there are shards.
   Range share(int rank, int ranks, std::size_t shards = 0, std::size_t unit = 1) const;
   // Returns the position for sample `number` in the rank's `share`; with pieces, past the share's end, any position.
   std::size_t position(const Range& share, int rank, int ranks, std::size_t number) const;
