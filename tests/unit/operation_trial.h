@@ -270,6 +270,7 @@ inline void check_memory(Trial& trial) {
   if (!op.info().fused.second_gradient) return;
   const Buffer second = device.allocate(trial.bindings.output_gradient.bytes);
   CHECK(trial.run(trial.bindings, nothing, second.view()) == expected);
+  CHECK(trial.run(trial.bindings, nothing) == expected);  // and the operation no longer refers to `second`
 }
 
 // `differentiable`: how many of the parameters, from the first, have gradients (not statistics) in their slots.
