@@ -4,22 +4,15 @@ import datetime
 import json
 import math
 import os
-import pathlib
 import shlex
 import time
 
 from benchmark import ROOT, give_up, plural, run_annulus, say, write
 from scaling import noise, status
+from scaling.ranks import job_slots
 from scaling.settings import Settings, expect_same, hash_of, missing, plan
 
 ALL_REDUCE_SHARE = 0.1  # share of a step measurement's seconds, for each size and algorithm of all-reduces
-
-
-def hosts_of_job():
-    """The hosts of the current PBS or LSF job; otherwise scripts/launch would use all of them."""
-    if file := os.environ.get("PBS_NODEFILE") or os.environ.get("LSB_DJOB_HOSTFILE"):
-        return list(dict.fromkeys(pathlib.Path(file).read_text().split()))
-    return []
 
 
 class Launcher:
@@ -27,7 +20,7 @@ class Launcher:
 
     def __init__(self, options):
         self.slurm = "SLURM_JOB_ID" in os.environ and not options.hosts
-        self.hosts, most = options.hosts or ([] if self.slurm else hosts_of_job()), max(options.ranks)
+        self.hosts, most = options.hosts or ([] if self.slurm else list(dict.fromkeys(job_slots()))), max(options.ranks)
         nodes = int(os.environ["SLURM_JOB_NUM_NODES"]) if self.slurm else max(1, len(self.hosts))
         self.ranks_per_node = math.ceil(most / nodes)
         self.threads = (options.threads or int(os.environ.get("SLURM_CPUS_PER_TASK", 0))

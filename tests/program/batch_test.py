@@ -8,12 +8,16 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import unittest
 
 import helper
 from helper import children, read_checkpoint
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "scripts"))
+from scaling import ranks  # noqa: E402
+
 OF_A_JOB = ("SLURM", "PBS", "LSB", "CUDA_VISIBLE_DEVICES", "OMPI_MCA_btl_tcp_if")
 
 
@@ -113,8 +117,24 @@ class Launch(BatchTest):
         self.assertIn("different numbers of ranks (2,1)", line)
 
     def test_the_number_of_ranks_is_required(self):
-        for arguments in ((), ("--hosts", "a,b")):
+        for arguments in ((), ("--hosts", "a,b"), ("-np", 0)):
             self.assertIn("usage: launch -np N", self.launch(*arguments, status=2))
+
+    def test_options_as_mpirun_has_them(self):
+        file = self.folder / "hostfile"
+        file.write_text("# two hosts\na slots=2 max_slots=8\n\nb slots=2  # the second\n")
+        for arguments in (("--hosts", "a:2,b:2"), ("--host", "a:2,b:2"), ("--hostfile", file)):
+            line = self.launch(*arguments)
+            self.assert_options(line, "-np 4", "--host a:2,b:2", "--map-by ppr:2:node:PE=2 --bind-to core")
+            self.assert_options(self.launch("-n", 8, *arguments), "-np 8", "--host a:4,b:4")
+        self.assert_options(self.launch("-n", 2, "-x", "A", "-x", "B=a b"), "-np 2", "-x A -x B=a b")
+        file.write_text("a\nb\n")
+        self.assert_options(self.launch("-np", 2, "--hostfile", file), "-np 2", "--host a:1,b:1")
+        self.assertIn("usage: launch -np N", self.launch("--hostfile", file, status=2))
+        self.assertIn("different numbers of ranks: a a b", self.launch("--hosts", "a:2,b:1", status=2))
+        self.assertEqual(self.launch("--hosts", "a:x", status=2), "launch: a:x: not a host with its number of ranks, such as a:4\n")
+        self.assertIn("none: No such file or directory", self.launch("--hostfile", "none", status=2))
+        self.assertIn("--nodes", self.launch("--nodes", 2, status=2))
 
     def test_a_rank_for_each_gpu(self):
         self.assert_options(self.launch("--gpus", CUDA_VISIBLE_DEVICES="0,2"), "-np 2", "--map-by ppr:2:node:PE=2")
@@ -214,6 +234,38 @@ class LaunchedJob(BatchTest):
         self.assertEqual([segment.exists() for segment in segments], [False, False, True])
 
 
+class Messages(unittest.TestCase):
+    """What scripts/launch shows of mpirun's stderr."""
+
+    DASHES = "-" * 76
+
+    def box(self, *lines):
+        return [self.DASHES, *lines, self.DASHES]
+
+    def shown(self, lines, survives=False):
+        noted = []
+        found = ranks.shown([f"{line}\n".encode() for line in lines], survives, noted.append)
+        return [line.decode().rstrip("\n") for line in found], noted
+
+    def test_boxes(self):
+        ours = self.box("mpirun detected that one or more processes exited", "", "  Exit code:    75")
+        theirs = self.box("mpirun detected that one or more processes exited", "", "  Exit code:    139")
+        other, lost = self.box("A system call failed", "1"), self.box("WARNING: Open MPI failed to TCP connect", "2")
+        abort = self.box("MPI_ABORT was invoked on rank 0", "3")
+        lines = ["before", *abort, *other, *ours, "between", *theirs, *lost, *other, *other, self.DASHES]
+        for survives in (False, True):
+            kept = [] if survives else lost
+            self.assertEqual(self.shown(lines, survives),
+                             (["before", *other, "between", *theirs, *kept, *other, *other, self.DASHES], []))
+        self.assertEqual(self.shown(abort[:-1]), (abort[:-1], []))  # without an end
+
+    def test_reports_of_a_state(self):
+        reports = ["annulus: the job survives lost ranks", "[vm:1] [[7,0],0] ACTIVATE PROC [[7,1],2] STATE RUNNING AT a.c:1",
+                   "annulus: the job ends with status 75, ranks lost: 1"]
+        lines = ["a", *reports, "annulus: the job ends with status 75", "[vm:1] ACTIVATE"]
+        self.assertEqual(self.shown(lines), (["a", *lines[-2:]], reports))
+
+
 class SurvivedLosses(BatchTest):
     """How scripts/launch runs a program with --survive, under a stand-in for mpirun."""
 
@@ -230,6 +282,7 @@ class SurvivedLosses(BatchTest):
         cases = "".join(f"{number}) {run} ;;\n" for number, run in enumerate(runs, 1))
         self.stand_in("mpirun", f"""[ "$*" != --version ] || {{ echo "mpirun (Open MPI) {version}"; exit; }}
             echo "$*" >> {self.log}
+            echo "0.0;tcp://127.0.0.1:1" > "$2"  # its address, after --report-uri
             case $(wc -l < {self.log}) in
             {cases}*) echo "started once more" >&2; exit 99 ;;
             esac""")
@@ -359,19 +412,6 @@ class SurvivedLosses(BatchTest):
         self.assertEqual(result.status, helper.STOPPED, str(result))
         self.assertEqual(result.err.splitlines()[1:],
                          ["launch: no rank is left on this host or on others that answer: the job ends"])
-
-    def test_a_line_is_read_in_parts(self):
-        """bash's read may run out of time within a line, on a busy machine."""
-        script = f"""
-            exec {{news}}<> <(:)
-            eval "$(sed -n '/^take_news() {{/,/^}}/p' {ROOT}/scripts/launch)"
-            note() {{ echo "<$1>"; }}
-            cut_line= ended=
-            printf 'the job ' >&$news; take_news 0.01
-            printf 'ends\nlast' >&$news; take_news 0.01
-            printf ' line\n' >&$news; take_news 0.01"""
-        done = subprocess.run(["bash", "-euc", script], capture_output=True, text=True, timeout=20)
-        self.assertEqual((done.stdout, done.stderr), ("<the job ends>\n<last line>\n", ""))
 
     def test_signals_reach_mpirun_once(self):
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):

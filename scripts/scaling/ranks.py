@@ -1,0 +1,245 @@
+"""Ranks of a job: the hosts that a batch system gives, mpirun with its messages and signals, and the end of a job that
+goes on when ranks die. Uses the standard library only."""
+import os
+import pathlib
+import re
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+STOPPED, TAKEN_OVER = 75, 76  # exit statuses of ours: with a checkpoint to resume from; another job continues the run
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+NO_RANK_LEFT = "no rank is left on this host or on others that answer"
+
+NOISE = re.compile(r"ORTE_ERROR_LOG: .*show_help\.c|PMIX ERROR: BAD-PARAM in file .*event_notification\.c")
+# Lines in which a job (src/job/job_status.cpp) and mpirun (state_base_verbose) report their state.
+REPORT = re.compile(r"annulus: the job ends with status (\d+), ranks lost: (\d+)$")
+BEGUN = re.compile(r"annulus: the job survives lost ranks$")
+STATE = re.compile(r"\[.*\] \[\[\d*,0\],\d*\] ACTIVATE ")
+# mpirun has the same line for a rank that ended, with any exit status, and for one whose program could not be started.
+RANK = re.compile(r"\[\[\d+,1\],(\d+)\] STATE (ABORTED BY SIGNAL|NORMALLY TERMINATED)")
+SILENCE = re.compile(r"\[\[\d+,0\],\d+\] STATE COMMUNICATION FAILURE")
+# mpirun's boxes, between lines of dashes.
+ENDED = re.compile(r"MPI_ABORT was invoked|Primary job  terminated normally|mpirun detected that one or more processes exited")
+SURVIVED = re.compile(r"An MPI communication peer process has|WARNING: Open MPI failed to TCP connect")
+
+
+def give_up(text):
+    print(f"{pathlib.Path(sys.argv[0]).name}: {text}", file=sys.stderr)
+    sys.exit(2)
+
+
+def output(*command):
+    """What a command prints; "" if it fails."""
+    try:
+        return subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+                              check=True).stdout
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+
+
+def job_slots():
+    """The hosts of the current batch job, each once for each of its ranks."""
+    if nodes := os.environ.get("SLURM_JOB_NODELIST"):
+        tasks = os.environ.get("SLURM_TASKS_PER_NODE", "")
+        if not (ranks := re.fullmatch(r"(\d+)(\(x\d+\))?", tasks)):
+            give_up(f"Slurm gave the nodes different numbers of ranks ({tasks}): ask with --ntasks-per-node")
+        return [host for host in output("scontrol", "show", "hostnames", nodes).split() for _ in range(int(ranks[1]))]
+    file = os.environ.get("PBS_NODEFILE") or os.environ.get("LSB_DJOB_HOSTFILE")
+    return pathlib.Path(file).read_text().split() if file else []
+
+
+def is_here(host):
+    return host in ("localhost", socket.gethostname())
+
+
+def answering(hosts, command):
+    """The hosts that answer mpirun's agent, and on which a shell command succeeds."""
+    agent = os.environ.get("OMPI_MCA_plm_rsh_agent", "ssh").split()
+    asked = [subprocess.Popen(["sh", "-c", command] if is_here(host) else ["timeout", "5", *agent, host, command],
+                              stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) for host in hosts]
+    return [host for host, process in zip(hosts, asked) if process.wait() == 0]
+
+
+def environment_of(process):
+    try:
+        return pathlib.Path(f"/proc/{process}/environ").read_bytes().decode(errors="replace").split("\0")
+    except OSError:  # it has ended
+        return []
+
+
+def shown(lines, survives, note):
+    """Yields the lines of mpirun's stderr, except the boxes about MPI_Abort and about exit statuses of ours, since the rank
+    that ended has reported the reason, and those about ranks that others survive. Lines that report a state go to `note`."""
+    box = []
+    for line in lines:
+        text = line.decode(errors="replace").rstrip("\n")
+        if NOISE.search(text):
+            continue
+        if REPORT.search(text) or BEGUN.search(text) or STATE.match(text):
+            note(text)
+            continue
+        box.append(line)
+        dashes = re.fullmatch("-{70,}", text)
+        if len(box) == 2 and dashes:  # the end of a box, and the beginning of the next
+            yield box.pop(0)
+        elif len(box) == 2 and not ENDED.match(text) and not (survives and SURVIVED.match(text)) or len(box) == 1 and not dashes:
+            yield from box
+            box = []
+        elif len(box) > 2 and dashes:
+            if box[1].startswith(b"mpirun detected") and not re.search(rb"Exit code: *(1|2|75|76)\n", b"".join(box)):
+                yield from box
+            box = []
+    yield from box
+
+
+class Job:
+    """mpirun, in a process group of its own, so that Ctrl-C on a terminal reaches it once, from here. `hosts`: their names;
+    `survives`: ranks go on if others die; `stops_cleanly`: its ranks stop with a checkpoint on SIGUSR1."""
+
+    def __init__(self, arguments, ranks, hosts, survives=False, stops_cleanly=False):
+        self.ranks, self.hosts, self.survives, self.stops_cleanly = ranks, hosts, survives, stops_cleanly
+        self.stopped = None      # the last signal received
+        self.lost = 0            # ranks that died
+        self.begun = False       # the job survives lost ranks from now on
+        self.reported = None     # the exit status that a rank has reported
+        self.reason = None       # why the job is over, if it cannot report a status
+        self.dead = []
+        self.next_look = 0.0
+        descriptor, self.address = tempfile.mkstemp()  # of mpirun; it begins with the number of its job family
+        os.close(descriptor)
+        self.mpirun = subprocess.Popen(
+            ["setpriv", "--pdeathsig", "TERM", "mpirun", "--report-uri", self.address, *arguments], stdin=subprocess.DEVNULL,
+            stderr=subprocess.PIPE, preexec_fn=os.setpgrp)
+        self.reader = threading.Thread(target=self.pass_messages, daemon=True)
+        self.reader.start()
+        for number in SIGNALS:
+            signal.signal(number, self.pass_on)
+
+    def pass_on(self, number, _):
+        """Passes a signal on to mpirun. It would end the ranks within a second on SIGINT and SIGTERM; SIGUSR1 reaches them,
+        and they stop with a checkpoint. A second signal ends them."""
+        stops = number in (signal.SIGINT, signal.SIGTERM) and self.stops_cleanly and not self.stopped
+        self.stopped = number
+        self.mpirun.send_signal(signal.SIGUSR1 if stops else number)
+
+    def pass_messages(self):
+        for line in shown(self.mpirun.stderr, self.survives, self.note):
+            try:
+                os.write(sys.stderr.fileno(), line)
+            except OSError:  # nobody reads it any more
+                pass
+
+    def note(self, line):
+        """Takes note of a line in which the job or mpirun reports a state."""
+        if report := REPORT.search(line):
+            self.reported, self.lost = int(report[1]), int(report[2])
+        elif BEGUN.search(line):
+            self.begun = True
+        elif self.reason:
+            return  # the job is over, and the others are being ended
+        elif (rank := RANK.search(line)) and rank[2] == "ABORTED BY SIGNAL":
+            self.dead.append(f"rank {rank[1]} was lost")
+        elif SILENCE.search(line):
+            self.dead.append("a host was lost")
+        elif rank and not self.begun and not self.dead:
+            self.dead.append(f"rank {rank[1]} ended")
+
+    def children(self):
+        return output("pgrep", "-P", str(self.mpirun.pid)).split()
+
+    def variable(self):
+        """The variable that the ranks of this job have in their environment. None if it is not known yet."""
+        family = pathlib.Path(self.address).read_text().split(".")[0]
+        return f"PMIX_NAMESPACE={int(family) + 1}" if family.isdigit() else None
+
+    def hosts_with_ranks(self):
+        return answering(self.hosts, f"grep -qsxz {self.variable()} /proc/[0-9]*/environ")
+
+    def is_over(self):
+        """Whether mpirun has nothing left to wait for, although it waits. Sets `reason` if the job cannot report a status."""
+        if self.reported is not None or self.reason:
+            return True
+        if not self.begun and self.dead:  # the others wait for it, in MPI_Init
+            self.reason = f"{self.dead[0]} before the job could survive this"
+            return True
+        # mpirun may not notice that no rank is left, or only after many minutes: if this host is cut off, for example.
+        suspicious = self.dead or not all(map(is_here, self.hosts))  # unless it has a rank
+        if not self.begun or not suspicious or time.monotonic() < self.next_look:
+            return False
+        self.next_look = time.monotonic() + 5
+        if any(word.startswith("OMPI_COMM_WORLD_RANK=") for child in self.children() for word in environment_of(child)):
+            return False
+        if not all(map(is_here, self.hosts_with_ranks())):
+            return False
+        self.reason = NO_RANK_LEFT
+        return True
+
+    def end_orphans(self):
+        """Ends the ranks that a killed mpirun has left here: those on other hosts end when its daemons there miss it."""
+        if not (variable := self.variable()):
+            return
+        for process in pathlib.Path("/proc").glob("[0-9]*"):
+            if variable in environment_of(process.name):
+                os.kill(int(process.name), signal.SIGKILL)
+        for _ in range(20):
+            if not self.hosts_with_ranks():
+                break
+            time.sleep(1)
+
+    def remove_files(self):
+        """Removes the files in /dev/shm that killed ranks of this job have left on this host."""
+        if variable := self.variable():
+            for file in pathlib.Path("/dev/shm").glob(f"vader_segment.*.{int(variable.split('=')[1]):x}.*"):
+                if file.lstat().st_uid == os.getuid():
+                    file.unlink(missing_ok=True)
+        os.unlink(self.address)
+
+    def await_end(self):
+        """Returns mpirun's exit status. If it does not end after the job, it gets 2 s, and is killed after 2 more."""
+        late = 0
+        while True:
+            try:
+                status = self.mpirun.wait(0.2 if self.survives else None)
+                break
+            except subprocess.TimeoutExpired:
+                late += self.is_over()
+            if late == 10:
+                self.mpirun.terminate()
+            elif late == 20:
+                subprocess.run(["pkill", "-KILL", "-P", str(self.mpirun.pid)], check=False)
+                self.mpirun.kill()
+        self.reader.join(2)  # what mpirun has started may keep its stderr open
+        if self.survives and status < 0 and not late and not self.stopped and self.reported is None:
+            self.reason = f"mpirun was killed (signal {-status})"
+            self.end_orphans()
+        self.remove_files()
+        return status if status >= 0 else 128 - status
+
+    def run(self):
+        """Returns the exit status of ranks that end with mpirun."""
+        status = self.await_end()
+        interrupted = self.stopped in (signal.SIGINT, signal.SIGTERM) and status not in (0, STOPPED, TAKEN_OVER)
+        return 128 + self.stopped if interrupted else status
+
+    def supervise(self):
+        """Returns the exit status of ranks that survive others: mpirun's is 0 then, whatever theirs are, and it does not end
+        after it has lost a host, nor if a rank ends before or in MPI_Init. `lost` is all ranks if nothing is known."""
+        status = self.await_end()
+        # mpirun itself may end after a lost host, if none of its ranks are left.
+        if self.begun and status == 0 and self.reported is None and not self.reason and "a host was lost" in self.dead:
+            self.reason = NO_RANK_LEFT
+        if self.stopped in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) and self.reported not in (STOPPED, 0):
+            self.reported = 128 + self.stopped
+        if self.reported is not None:
+            return self.reported
+        if self.reason:
+            print(f"launch: {self.reason}: the job ends", file=sys.stderr)
+            self.lost = len(self.dead) or self.ranks
+            return 1 if self.dead and self.dead[0].endswith("ended") else STOPPED  # it would end again if it were requeued
+        self.lost = self.ranks if status == 0 else self.lost
+        return status or 1
