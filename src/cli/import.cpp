@@ -46,7 +46,7 @@ std::vector<std::string> read_names(const std::string& file) {
 }
 
 std::string formats_help() {
-  std::string text = "Format of the source:";
+  std::string text = "Format of the source:\nauto    by the names of its files";
   for (const SourceFormat* format : source_formats())
     text += fmt::format("\n{:<6}  {}", format->name, format->description);
   return text;
@@ -54,11 +54,11 @@ std::string formats_help() {
 
 // Returns a validator for formats, which names the script for formats that once were here.
 CLI::Validator format() {
-  std::vector<std::string> names;
+  std::vector<std::string> names{"auto"};
   for (const SourceFormat* format : source_formats()) names.push_back(format->name);
   CLI::Validator known = one_of(names);
   const auto check = [known](std::string& text) {
-    for (const char* array : {"idx", "cifar", "npy"})
+    for (const char* array : {"idx", "cifar", "npy", "parquet"})
       if (text == array) return fmt::format("{} is read by scripts/import-arrays FILE SOURCE --from {}", text, text);
     return known(text);
   };
@@ -73,7 +73,7 @@ void add_source_options(CLI::App& command, ImportOptions& o) {
   };
   command
       .add_option_function<std::vector<std::string>>(
-          "SOURCE", take_sources, "Folder of the data set; --from text also takes files, and several")
+          "SOURCE", take_sources, "Folder of the data set, or an archive; --from text takes files and folders")
       ->required();
   command.add_option("--from", o.format, formats_help())->check(format())->capture_default_str();
   command
@@ -82,6 +82,21 @@ void add_source_options(CLI::App& command, ImportOptions& o) {
           "Tokens of --from text: bytes (default), gpt2:FOLDER (byte pair encoding with GPT-2's encoder.json and "
           "vocab.bpe), or train:N (one of N tokens, trained on the first 32 MiB of the training text)")
       ->type_name("KIND");
+}
+
+void add_label_options(CLI::App& command, ImportOptions& o) {
+  command
+      .add_option(
+          "--labels", o.labels,
+          "Table with the labels of --from folder, whose images then need no folders of classes: a row for each "
+          "image with the file's name and a class, divided by commas, semicolons or tabs")
+      ->type_name("FILE");
+  command
+      .add_option(
+          "--label-key", o.label_key,
+          "Field of KEY.json beside KEY.jpg with the label, a number or a name (--from tar); default: KEY.cls, or "
+          "a field called label, class, cls, class_id, target or category")
+      ->type_name("NAME");
   auto* classes = command.add_option("--classes", o.classes,
                                      "Names of the classes, or of a regression's values; default: the source's");
   classes->delimiter(',');
@@ -140,6 +155,7 @@ void add_import(CLI::App& app, Command& chosen) {
                                      "Needs twice the data's disk space.");
   auto options = std::make_shared<ImportOptions>();
   add_source_options(*command, *options);
+  add_label_options(*command, *options);
   add_storage_options(*command, *options);
   add_overwrite_option(*command, options->overwrite);
   command->callback([&chosen, options] {

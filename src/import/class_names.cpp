@@ -32,7 +32,7 @@ void look_through(const ImportJob& job, const std::filesystem::path& parts, std:
                   const Report& report) try {
   bool wanted = true;
   const nlohmann::json names =
-      source_format(job.format).find_classes({job.source, parts}, training(job), piece, [&](std::size_t bytes) {
+      source_format(job.format).find_classes(job.folders(parts), job.plan, piece, [&](std::size_t bytes) {
         return wanted = report(1, bytes);
       });
   if (!wanted) return;
@@ -66,7 +66,7 @@ bool find_classes(const World& world, ImportJob& job, const std::filesystem::pat
   world.all_or_none([&] {
     job.plan.classes = all_names(job, parts);
     if (job.plan.classes.size() == 1)
-      fail("{}: has no labels: all images are in one folder, '{}', and KEY.cls is missing beside KEY.jpg (WebDataset)",
+      fail("{}: has no labels: all images have one class, '{}', and KEY.cls is missing beside KEY.jpg (WebDataset)",
            job.source.string(), job.plan.classes.front());
     expect_names_to_fit(job);
   });

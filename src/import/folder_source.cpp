@@ -1,7 +1,9 @@
 #include <algorithm>
+#include <cstdlib>
 #include <utility>
 
 #include "kernels/base/error.h"
+#include "src/import/label_table.h"
 #include "src/import/sample_notes.h"
 #include "src/import/source.h"
 #include "src/import/split_folders.h"
@@ -54,22 +56,62 @@ SourceSplit plan_split(const std::string& name, const fs::path& folder, const st
   return split;
 }
 
-SourcePlan plan_folder(const SourceFolders& folders) {
-  const fs::path train = folders.source / kTrainingName;
-  if (!fs::is_directory(train)) {
-    fail("{}: missing; the source must have train/CLASS/*.jpg and val/CLASS/*.jpg (or .jpeg, .png)", train.string());
-  }
+// Says what a folder lacks, if it has neither train/ nor folders of classes.
+[[noreturn]] void fail_for_layout(const fs::path& source) {
+  constexpr const char* kLayouts = "CLASS/*.jpg, or train/CLASS/*.jpg and val/CLASS/*.jpg (or .jpeg, .png)";
+  for (const fs::directory_entry& entry : fs::directory_iterator(source))
+    if (is_image_name(entry.path()))
+      fail("{}: has images, but no folders of classes: expected {}; or give a table of labels with --labels FILE",
+           source.string(), kLayouts);
+  fail("{}: has no folders of images: expected {}", source.string(), kLayouts);
+}
+
+// Finds train/CLASS/ and val/CLASS/, or the classes directly in the source: then all images are training images.
+SourcePlan plan_class_folders(const SourceFolders& folders) {
   SourcePlan plan;
-  plan.shuffle = true;
+  const bool is_divided = fs::is_directory(folders.source / kTrainingName);
+  const fs::path train = is_divided ? folders.source / kTrainingName : folders.source;
   plan.classes = folders_in(train).names;
+  if (!is_divided) {
+    if (plan.classes.empty()) fail_for_layout(folders.source);
+    for (const std::string& name : plan.classes)
+      if (std::ranges::find(kTestNames, name) != std::end(kTestNames))
+        fail("{}: missing beside {}/", (train / kTrainingName).string(), name);
+  }
   Hash hash;
   plan.splits.push_back(plan_split("train", train, plan.classes, folders.notes, hash));
   for (const std::string_view name : kTestNames) {
-    if (!fs::is_directory(folders.source / name)) continue;
+    if (!is_divided || !fs::is_directory(folders.source / name)) continue;
     plan.splits.push_back(plan_split("test", folders.source / name, plan.classes, folders.notes, hash));
     break;
   }
   plan.fingerprint = hash.text();
+  return plan;
+}
+
+// Takes the images and labels of a table; all are training images.
+SourcePlan plan_labelled_images(const SourceFolders& folders) {
+  const LabelTable table = read_label_table(folders.labels, folders.source);
+  SourcePlan plan;
+  if (!table.has_numbers()) plan.classes = table.names();
+  Hash hash;
+  add_facts(hash, folders.labels);
+  NoteWriter writer(folders.notes, "train", hash);
+  for (const LabelTable::Row& row : table.rows) {
+    const auto label =
+        plan.classes.empty()
+            ? std::strtoul(row.label.c_str(), nullptr, 10)
+            : static_cast<std::size_t>(std::ranges::lower_bound(plan.classes, row.label) - plan.classes.begin());
+    writer.add(label, {row.image.string(), row.problem});
+  }
+  plan.splits.push_back(writer.finish());
+  plan.fingerprint = hash.text();
+  return plan;
+}
+
+SourcePlan plan_folder(const SourceFolders& folders) {
+  SourcePlan plan = folders.labels.empty() ? plan_class_folders(folders) : plan_labelled_images(folders);
+  plan.shuffle = true;
   return plan;
 }
 
@@ -89,12 +131,16 @@ void read_folder_piece(const SourceFolders& folders, const SourcePlan&, const So
   }
 }
 
+bool has_images(const fs::path& source) {
+  return fs::is_directory(source) && any_file_in(source, is_image_name);
+}
+
 }  // namespace
 
 const SourceFormat kFolderSource{
     "folder",
-    "a folder with train/CLASS/*.jpg and val/CLASS/*.jpg (or validation/, test/); also .jpeg and .png; CLASS may have "
-    "subfolders",
-    plan_folder, read_folder_piece};
+    "a folder with CLASS/*.jpg, or with train/CLASS/*.jpg and val/CLASS/*.jpg (or validation/, test/); also .jpeg and "
+    ".png; CLASS may have subfolders. With --labels, a folder with images",
+    has_images, plan_folder, read_folder_piece};
 
 }  // namespace annulus

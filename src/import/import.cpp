@@ -89,6 +89,7 @@ void prepare(const ImportOptions& options, const FolderClaim& claim, const Log& 
   try {
     expect_no_other_shards(options);
     const ImportJob job = make_job(options, parts);
+    if (options.format == "auto") log(fmt::format("{}: read with --from {}", options.source.string(), job.format));
     const std::string difference = difference_to_parts(job, parts);
     const bool has_changed = difference == kDifferentSource;
     if (has_changed || (!difference.empty() && finished_pieces(job, parts) == 0)) {
@@ -288,6 +289,10 @@ std::string summary_of(const ImportOptions& options, const ImportJob& job, const
   if (options.shards > 1)
     lines.push_back(fmt::format("{}: in {} shards, {} and so on", options.output.string(), options.shards,
                                 files_of(options).front().string()));
+  if (collection.splits.size() == 1 && options.hold_out == 0)
+    lines.push_back(
+        fmt::format("{}: has no validation or test {}; --hold-out 0.1 keeps a tenth of the training {} for it",
+                    options.output.string(), job.plan.samples(), job.plan.samples()));
   const std::size_t unused = is_text ? 0 : classes_without_images(collection, classes);
   if (unused > 0)
     lines.push_back(

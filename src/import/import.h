@@ -12,10 +12,12 @@
 namespace annulus {
 
 struct ImportOptions {
-  std::filesystem::path output;   // the data file to make (FORMAT.md)
-  std::string format = "folder";  // a SourceFormat's name
+  std::filesystem::path output;  // the data file to make (FORMAT.md)
+  std::string format = "auto";   // a SourceFormat's name, or auto: see recognized_format()
   std::filesystem::path source;
   std::vector<std::filesystem::path> more_sources;  // text only: other files and folders
+  std::filesystem::path labels;                     // folder only: a table of labels; empty: the folders' names
+  std::string label_key;                            // tar only: the field of KEY.json with the label
   std::string tokenizer;                            // text only, see make_tokenizer(); empty: bytes
   std::vector<std::string> classes;                 // names by label; empty: the source's, or "0", "1", ...
   std::string store = "encoded";                    // or pixels

@@ -17,7 +17,7 @@ namespace {
 constexpr const char* kJobFile = "job.json";
 // Sorts after kDifferentSource, because a tokenizer may be trained on the source.
 constexpr const char* kDifferentTokenizer = "tokenizer";
-constexpr int kVersion = 7;  // the parts' format
+constexpr int kVersion = 8;  // the parts' format
 
 // Returns the compared values, by the name that a difference has for the user.
 nlohmann::json to_json(const ImportJob& job) {
@@ -29,6 +29,8 @@ nlohmann::json to_json(const ImportJob& job) {
   return {{"the program's version", kVersion},
           {"--from", job.format},
           {"SOURCE", sources},
+          {"--labels", job.labels.string()},
+          {"--label-key", job.label_key},
           {"--store", job.storage.encoded ? "encoded" : "pixels"},
           {"--size", job.storage.size ? size(*job.storage.size) : nlohmann::json()},
           {"--channels", job.storage.channels},
@@ -53,6 +55,8 @@ ImportJob job_from(const nlohmann::json& from) {
   const auto sources = from.at("SOURCE").get<std::vector<std::string>>();
   job.source = sources.at(0);
   job.more_sources.assign(sources.begin() + 1, sources.end());
+  job.labels = from.at("--labels").get<std::string>();
+  job.label_key = from.at("--label-key");
   job.storage.encoded = from.at("--store") == "encoded";
   if (!from.at("--size").is_null()) job.storage.size = size(from.at("--size"));
   job.storage.channels = from.at("--channels");
@@ -103,21 +107,19 @@ void expect_per_channel(const char* option, const std::vector<float>& values, st
   }
 }
 
-void expect_sources(const ImportOptions& options) {
-  if (options.format == kTextSource.name) {
-    std::vector<std::filesystem::path> sources{options.source};
-    sources.insert(sources.end(), options.more_sources.begin(), options.more_sources.end());
-    for (const std::filesystem::path& source : sources)
-      if (!std::filesystem::exists(source)) fail("{}: no such file or folder", source.string());
-    return;
-  }
-  if (!options.more_sources.empty())
+void expect_sources(const ImportOptions& options, const SourceFormat& format) {
+  const bool is_text = format.name == kTextSource.name;
+  if (!options.more_sources.empty() && !is_text)
     fail("{}: one SOURCE is expected; only --from text takes several", options.more_sources.front().string());
-  if (!options.tokenizer.empty()) fail("--tokenizer: is for --from text");
-  if (!std::filesystem::is_directory(options.source)) {
-    fail("{}: {}; the source must be a folder", options.source.string(),
-         std::filesystem::exists(options.source) ? "not a folder" : "no such folder");
-  }
+  if (!options.tokenizer.empty() && !is_text) fail("--tokenizer: is for --from text");
+  if (!options.labels.empty() && format.name != kFolderSource.name) fail("--labels: is for --from folder");
+  if (!options.label_key.empty() && format.name != kTarSource.name) fail("--label-key: is for --from tar");
+  std::vector<std::filesystem::path> sources{options.source};
+  sources.insert(sources.end(), options.more_sources.begin(), options.more_sources.end());
+  for (const std::filesystem::path& source : sources)
+    if (!std::filesystem::exists(source)) fail("{}: no such file or folder", source.string());
+  if (format.name == kFolderSource.name && !std::filesystem::is_directory(options.source))
+    fail("{}: not a folder; --from folder reads a folder of images", options.source.string());
 }
 
 void expect_no_image_options(const ImportOptions& options) {
@@ -154,12 +156,14 @@ void expect_names_to_fit(const ImportJob& job) {
 
 ImportJob make_job(const ImportOptions& options, const std::filesystem::path& parts) try {
   ImportJob job;
-  job.format = options.format;
+  job.format = options.format == "auto" ? recognized_format(options.source).name : options.format;
   job.source = options.source;
   job.more_sources = options.more_sources;
+  job.labels = options.labels;
+  job.label_key = options.label_key;
   job.skips_bad_samples = options.on_bad_sample == "skip";
   const SourceFormat& format = source_format(job.format);
-  expect_sources(options);
+  expect_sources(options, format);
   job.plan = format.plan(job.folders(parts));
   if (job.plan.is_text) {
     expect_no_image_options(options);

@@ -16,13 +16,17 @@ struct ImportJob {
   std::string format;
   std::filesystem::path source;
   std::vector<std::filesystem::path> more_sources;
+  std::filesystem::path labels;
+  std::string label_key;
   Storage storage;
   bool skips_bad_samples = false;
   SourcePlan plan;
   std::vector<std::string> class_names;  // the options', instead of the plan's
   std::string tokenizer;                 // Tokenizer::serialized(); empty: images
 
-  SourceFolders folders(const std::filesystem::path& parts) const { return {source, parts, more_sources}; }
+  SourceFolders folders(const std::filesystem::path& parts) const {
+    return {source, parts, more_sources, labels, label_key};
+  }
   const std::vector<std::string>& classes() const { return class_names.empty() ? plan.classes : class_names; }
 };
 

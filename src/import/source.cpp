@@ -4,10 +4,21 @@
 
 #include <algorithm>
 #include <array>
+#include <string_view>
+#include <utility>
 
 #include "kernels/base/error.h"
+#include "src/import/split_folders.h"
 
 namespace annulus {
+namespace {
+
+// Endings of files that scripts/import-arrays reads, and the name that it has for their format.
+constexpr std::pair<std::string_view, std::string_view> kArrays[] = {
+    {"-ubyte", "idx"},      {"-ubyte.gz", "idx"}, {"_batch.bin", "cifar"}, {"_batch_1.bin", "cifar"},
+    {"train.bin", "cifar"}, {".npy", "npy"},      {".parquet", "parquet"}};
+
+}  // namespace
 
 std::span<const SourceFormat* const> source_formats() {
   static const std::array formats{&kFolderSource, &kTarSource, &kTextSource};
@@ -21,6 +32,38 @@ const SourceFormat& source_format(const std::string& name) {
     known.push_back(format->name);
   }
   fail("unknown format '{}'; known formats: {}", name, fmt::join(known, ", "));
+}
+
+bool any_file_in(const std::filesystem::path& folder, const std::function<bool(const std::filesystem::path&)>& found) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  fs::recursive_directory_iterator entries(
+      folder, fs::directory_options::skip_permission_denied | fs::directory_options::follow_directory_symlink, error);
+  for (; !error && entries != fs::recursive_directory_iterator(); entries.increment(error)) {
+    constexpr int kDeepest = 8;  // links may form a circle
+    if (entries.depth() >= kDeepest) entries.disable_recursion_pending();
+    std::error_code none;
+    if (!is_hidden(entries->path()) && entries->is_regular_file(none) && found(entries->path())) return true;
+  }
+  return false;
+}
+
+const SourceFormat& recognized_format(const std::filesystem::path& source) {
+  if (!std::filesystem::exists(source)) fail("{}: no such file or folder", source.string());
+  for (const SourceFormat* format : source_formats())
+    if (format->recognizes(source)) return *format;
+  for (const auto& [ending, name] : kArrays) {
+    const auto has_ending = [ending](const std::filesystem::path& file) { return file.string().ends_with(ending); };
+    if (has_ending(source) || any_file_in(source, has_ending))
+      fail("{}: has files *{}, which scripts/import-arrays FILE SOURCE --from {} reads", source.string(), ending, name);
+  }
+  std::string example;
+  any_file_in(source, [&example](const std::filesystem::path& file) {
+    example = file.filename().string();
+    return true;
+  });
+  fail("{}: has neither images, archives nor text{}; --from names a format", source.string(),
+       example.empty() ? ": it is empty" : ", but " + example);
 }
 
 void add_facts(Hash& hash, const std::filesystem::path& file) {

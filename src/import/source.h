@@ -42,10 +42,14 @@ struct SourcePlan {
   const char* samples() const { return is_text ? "documents" : "images"; }
 };
 
+// Where a source is, and where its labels are.
 struct SourceFolders {
   std::filesystem::path source;
   std::filesystem::path notes;                // a folder that all ranks see; plan() stores data for read() there
   std::vector<std::filesystem::path> more{};  // text only: the source's other files and folders
+  std::filesystem::path labels{};             // folder only: a table with image labels; else empty
+  std::string label_key{};                    // tar only: the KEY.json field with the label; empty: KEY.cls, or a
+                                              // field with a name such as "label"
 };
 
 // Return false to stop reading the piece.
@@ -55,13 +59,14 @@ using PassSample = std::function<bool(std::size_t bytes)>;
 struct SourceFormat {
   std::string name;
   std::string description;
+  bool (*recognizes)(const std::filesystem::path& source);  // by file names, without reading
   // Both throw Error for problems with the whole source; SourceSample::problem reports a sample's.
   SourcePlan (*plan)(const SourceFolders& folders);
   void (*read)(const SourceFolders& folders, const SourcePlan& plan, const SourceSplit& split, std::size_t piece,
                const TakeSample& take);
   // Returns a training piece's sorted class names. For formats whose plans may not know the classes; finding them
   // requires reading all training pieces.
-  std::vector<std::string> (*find_classes)(const SourceFolders& folders, const SourceSplit& split, std::size_t piece,
+  std::vector<std::string> (*find_classes)(const SourceFolders& folders, const SourcePlan& plan, std::size_t piece,
                                            const PassSample& pass) = nullptr;
 };
 
@@ -69,6 +74,14 @@ extern const SourceFormat kFolderSource, kTarSource, kTextSource;
 
 std::span<const SourceFormat* const> source_formats();
 const SourceFormat& source_format(const std::string& name);  // throws Error naming the known formats
+
+// Returns a source's format, by file names. Throws Error if none recognizes it; arrays are
+// imported by a script, which the error names.
+const SourceFormat& recognized_format(const std::filesystem::path& source);
+
+// Calls `found` with the files in a folder and its subfolders, in any order, until it returns true. Returns whether it
+// did.
+bool any_file_in(const std::filesystem::path& folder, const std::function<bool(const std::filesystem::path&)>& found);
 
 // Why a document is skipped.
 constexpr const char *kEmptyDocument = "empty", *kBinaryDocument = "binary: has a zero byte near its beginning";

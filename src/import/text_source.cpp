@@ -142,12 +142,22 @@ void read_text_piece(const SourceFolders& folders, const SourcePlan&, const Sour
   }
 }
 
+bool is_text_name(const fs::path& path) {
+  const std::string name = path.filename().string();
+  return std::ranges::any_of(std::array{".txt", ".txt.gz", ".md", ".text"},
+                             [&name](const char* ending) { return name.ends_with(ending); });
+}
+
+bool has_text(const fs::path& source) {
+  return fs::is_directory(source) ? any_file_in(source, is_text_name) : is_text_name(source);
+}
+
 }  // namespace
 
 const SourceFormat kTextSource{
     "text",
     "text files, and folders of them with subfolders, also .gz; each is a document. A folder may have train/ and test/ "
     "(or val/, validation/)",
-    plan_text, read_text_piece};
+    has_text, plan_text, read_text_piece};
 
 }  // namespace annulus

@@ -1,5 +1,6 @@
 """Importing data sets of other formats."""
 import io
+import json
 import os
 import pathlib
 import shutil
@@ -253,7 +254,7 @@ class ImportImages(helper.ProgramTest):
             add_to_tar(tar, "images/1.jpg", encoded(picture(1)))
         result = helper.run("import", self.output, self.source, "--from", "tar")
         self.assertEqual((result.status, len(result.messages)), (1, 1), str(result))
-        self.assertIn("has no labels: all images are in one folder, 'images', and KEY.cls is missing", result.messages[0])
+        self.assertIn("has no labels: all images have one class, 'images', and KEY.cls is missing", result.messages[0])
 
     def test_archives(self):
         content = write_folder(self.source, train=4, test=2)
@@ -440,12 +441,43 @@ class ImportImages(helper.ProgramTest):
         self.assertIn("2 of 2 pieces are finished; continuing", result.out)
         self.assertEqual([path.name for path in disk.iterdir()], ["data.h5"])
 
+    def test_images_in_the_forms_that_people_have(self):
+        """Folders of classes, a table of labels, and one archive with JSON: without --from."""
+        content = write_folder(self.source, train=3, test=0)
+        images = {path.split("/", 1)[1]: image for path, image in content.items()}
+        classes = self.source / "train"
+        flat, table, archive = self.folder / "flat", self.folder / "labels.csv", self.folder / "photos.tar"
+        flat.mkdir()
+        rows = ["id,label"]
+        with tarfile.open(archive, "w") as tar:
+            for number, (path, image) in enumerate(images.items()):
+                label = path.split("/")[0]
+                (flat / f"{number}.jpg").write_bytes(image)
+                rows.append(f"{number},{label}")
+                add_to_tar(tar, f"{number}.jpg", image)
+                add_to_tar(tar, f"{number}.json", json.dumps({"class": label}).encode())
+        table.write_text("\n".join(rows))
+        expected = sorted((CLASSES.index(path.split("/")[0]), image) for path, image in images.items())
+        for source, more, form in ((classes, [], "folder"), (flat, ["--labels", table], "folder"), (archive, [], "tar")):
+            with self.subTest(form=form, more=more):
+                result = self.succeed("import", self.output, source, *more, ranks=2)
+                self.assertIn(f"{source}: read with --from {form}", result.out)
+                self.assertIn("has no validation or test images; --hold-out 0.1 keeps", result.out)
+                with h5py.File(self.output) as file:
+                    self.assertEqual([helper.text(name) for name in file.attrs["classes"]], CLASSES)
+                    self.assertEqual(sorted(stored_images(file["train"])), expected)
+                    self.assertNotIn("test", file)
+
     def test_misuse_is_refused(self):
         write_folder(self.source, train=1, test=1)
         (self.folder / "empty").mkdir()
         for status, expected, arguments in (
-                (1, "train: missing; the source must have train/CLASS", [self.folder / "empty", "--from", "folder"]),
-                (1, "no such folder", [self.folder / "none", "--from", "folder"]),
+                (1, "has no folders of images: expected CLASS/*.jpg, or train/", [self.folder / "empty", "--from", "folder"]),
+                (1, "neither images, archives nor text: it is empty", [self.folder / "empty"]),
+                (1, "--labels: is for --from folder", [self.source, "--from", "tar", "--labels", "x"]),
+                (1, "--label-key: is for --from tar", [self.source, "--label-key", "x"]),
+                (1, "no such file or folder", [self.folder / "none"]),
+                (1, "no such file or folder", [self.folder / "none", "--from", "folder"]),
                 (1, "not a folder", [self.source / "train/cat/00000.jpg", "--from", "folder"]),
                 (2, "cifar is read by scripts/import-arrays FILE SOURCE --from cifar", [self.source, "--from", "cifar"]),
                 (1, "no archives", [self.source, "--from", "tar"]),

@@ -99,6 +99,55 @@ TEST_CASE("class folders are listed in torchvision's order", "[source]") {
   CHECK(source.read(kFolderSource, "test") == Names{"1 vb"});
 }
 
+TEST_CASE("classes directly in the source are training images", "[source]") {
+  const Folder source;
+  source.write("dog/1.jpg", "d");
+  source.write("cat/deep/2.png", "c");
+  CHECK(source.plan(kFolderSource).classes == Names{"cat", "dog"});
+  CHECK(source.plan(kFolderSource).splits.size() == 1);
+  CHECK(source.read(kFolderSource, "train") == Names{"0 c", "1 d"});
+}
+
+TEST_CASE("a table has the labels of a folder's images", "[source]") {
+  Folder source;
+  source.write("a.jpg", "a");
+  source.write("deep/b.jpg", "b");
+  source.write("no row.jpg", "not read");
+  source.folders.labels = source.folder / "labels.csv";
+  test::write_text(source.folders.labels, "id,breed\na,pug\ndeep/b.jpg,\"a, b\"\ngone,pug\n");
+  CHECK(source.plan(kFolderSource).classes == Names{"a, b", "pug"});
+  CHECK(source.plan(kFolderSource).shuffle);
+  const Names lines = source.read(kFolderSource, "train");
+  REQUIRE(lines.size() == 3);
+  CHECK(lines[0] == "1 a");
+  CHECK(lines[1] == "0 b");
+  CHECK_THAT(lines[2], Contains("!no such image, named in row 4"));
+  const std::string before = source.plan(kFolderSource).fingerprint;
+  test::write_text(source.folders.labels, "a.jpg,7\ndeep/b.jpg,12\n");
+  CHECK(source.plan(kFolderSource).classes.empty());
+  CHECK(source.plan(kFolderSource).fingerprint != before);
+  CHECK(source.read(kFolderSource, "train") == Names{"7 a", "12 b"});
+}
+
+TEST_CASE("a source's format is recognized by its files' names", "[source]") {
+  const Folder source;
+  const auto recognized = [&source] { return recognized_format(source.folders.source).name; };
+  const auto error = [&] { return test::error_of(recognized); };
+  CHECK_THAT(error(), Contains("it is empty"));
+  source.write("a/b/table.xlsx", "");
+  CHECK_THAT(error(), Contains("neither images, archives nor text") && Contains("table.xlsx"));
+  source.write("train-images-idx3-ubyte", "");
+  CHECK_THAT(error(), Contains("scripts/import-arrays FILE SOURCE --from idx"));
+  source.write("a/notes.txt", "");
+  CHECK(recognized() == "text");
+  source.write_archive("shard-000000.tar", {});
+  CHECK(recognized() == "tar");
+  CHECK(recognized_format(source.folders.source / "shard-000000.tar").name == "tar");
+  source.write("a/b/1.JPG", "");
+  CHECK(recognized() == "folder");
+  CHECK_THAT(test::error_of([&] { recognized_format(source.folder / "none"); }), Contains("no such file or folder"));
+}
+
 TEST_CASE("links are followed; broken ones are reported, and cycles end", "[source]") {
   const Folder source;
   source.write("train/a/1.jpg", "a1");
@@ -180,6 +229,13 @@ TEST_CASE("a folder is split into pieces by its names, which are part of its fin
 TEST_CASE("folders without a data set are refused with the expected layout", "[source]") {
   const Folder source;
   CHECK_THAT(source.plan_error(kFolderSource), Contains("train/CLASS/*.jpg"));
+  source.write("1.jpg", "");
+  CHECK_THAT(source.plan_error(kFolderSource),
+             Contains("has images, but no folders of classes") && Contains("--labels"));
+  std::filesystem::create_directories(source.folders.source / "cat");
+  CHECK_THAT(source.plan_error(kFolderSource), Contains("cat: has no images"));
+  std::filesystem::create_directories(source.folders.source / "val");
+  CHECK_THAT(source.plan_error(kFolderSource), Contains("train: missing beside val/"));
   std::filesystem::create_directories(source.folders.source / "train");
   CHECK_THAT(source.plan_error(kFolderSource), Contains("has no class folders"));
   source.write("train/a/1.jpg", "a");
@@ -263,6 +319,59 @@ TEST_CASE("archives with label files beside the images", "[source]") {
   CHECK_FALSE(source.plan(kTarSource).shuffle);
   CHECK(source.read(kTarSource, "train") == Names{"0 k", "7 zero", "12 one"});
   CHECK(source.read(kTarSource, "test") == Names{"1 v"});
+}
+
+TEST_CASE("archives without a split in their names, and a single archive, are training images", "[source]") {
+  const Folder source;
+  source.write_archive("shard-000000.tar", {{"a.jpg", "a"}, {"a.cls", "1"}});
+  source.write_archive("shard-000001.tar", {{"b.jpg", "b"}, {"b.cls", "2"}});
+  CHECK(source.read(kTarSource, "train") == Names{"1 a", "2 b"});
+  Folder single;
+  single.folders.source = source.folders.source / "shard-000001.tar";
+  CHECK(single.read(kTarSource, "train") == Names{"2 b"});
+  CHECK(single.plan(kTarSource).splits.size() == 1);
+  source.write_archive("val.tar", {{"c.jpg", "c"}, {"c.cls", "3"}});
+  CHECK_THAT(source.plan_error(kTarSource), Contains("archives of val images, such as val.tar"));
+}
+
+TEST_CASE("images of val/ within an archive of training images are listed", "[source]") {
+  Folder source;
+  source.write_archive("all.tar", {{"train/a/1.jpg", "a"}, {"train/b/1.jpg", "b"}, {"val/c/1.jpg", "c"}});
+  source.folders.source /= "all.tar";
+  CHECK(source.plan(kTarSource).classes == Names{"a", "b"});
+  const Names lines = source.read(kTarSource, "train");
+  REQUIRE(lines.size() == 3);
+  CHECK(lines[0] == "0 a");
+  CHECK_THAT(lines[2], Contains("!in val/ within all.tar"));
+}
+
+TEST_CASE("labels are fields of JSON files beside the images", "[source]") {
+  Folder source;
+  source.write_archive("train-1.tar", {{"a.json", R"({"label": 4, "caption": "x"})"},
+                                       {"a.jpg", "a"},
+                                       {"b.jpg", "b"},
+                                       {"b.json", R"({"label": "four"})"},
+                                       {"c.jpg", "c"},
+                                       {"c.json", "{"},
+                                       {"d.jpg", "d"}});
+  CHECK(source.plan(kTarSource).classes.empty());
+  CHECK(source.read(kTarSource, "train") == Names{"4 a", "0 !'label' of its .json is not a whole number",
+                                                  "0 !its .json does not have the field 'label'",
+                                                  "0 !no .json beside it"});
+  source.write_archive("train-1.tar", {{"a.cls", "3"}, {"a.jpg", "a"}, {"a.json", R"({"kind": "cat", "n": 9})"}});
+  source.write_archive("train-2.tar", {{"b.jpg", "b"}, {"b.json", R"({"kind": "ant", "n": 8})"}});
+  CHECK(source.read(kTarSource, "train") == Names{"3 a", "0 !no .cls beside it"});
+  source.folders.label_key = "kind";
+  CHECK(source.plan(kTarSource).classes == Names{"ant", "cat"});
+  CHECK_FALSE(source.plan(kTarSource).shuffle);
+  CHECK(source.read(kTarSource, "train") == Names{"1 a", "0 b"});
+  source.folders.label_key = "n";
+  CHECK(source.read(kTarSource, "train") == Names{"9 a", "8 b"});
+  source.folders.label_key = "absent";
+  CHECK_THAT(source.plan_error(kTarSource), Contains("--label-key absent") && Contains("fields: kind, n"));
+  source.folders.label_key = "";
+  source.write_archive("train-1.tar", {{"b.jpg", "b"}, {"b.json", R"({"kind": "ant"})"}});
+  CHECK_THAT(source.plan_error(kTarSource), Contains("name it with --label-key: kind"));
 }
 
 TEST_CASE("a missing label or image in an archive is reported with its sample", "[source]") {
@@ -406,7 +515,7 @@ TEST_CASE("archives named after classes", "[source]") {
 
 TEST_CASE("invalid archives are refused with a reason", "[source]") {
   const Folder source;
-  CHECK_THAT(source.plan_error(kTarSource), Contains("no archives of training images"));
+  CHECK_THAT(source.plan_error(kTarSource), Contains("has no archives: *.tar, train/*.tar"));
   source.write("train/a.tar", "this is no archive");
   CHECK_THAT(source.plan_error(kTarSource), Contains("train/a.tar: cannot read as a tar archive"));
   source.write_archive("train/a.tar", {{"a.txt", "no image"}});

@@ -1,0 +1,80 @@
+#include "src/import/label_table.h"
+
+#include <catch2/catch.hpp>
+
+#include "tests/unit/error_text.h"
+#include "tests/unit/temporary_folder.h"
+
+namespace annulus {
+namespace {
+
+using Catch::Contains;
+using Rows = std::vector<std::string>;
+
+// Images 1.jpg to 3.jpg, and x/4.PNG, beside a table.
+struct Table {
+  Table() {
+    std::filesystem::create_directories(folder / "x");
+    for (const char* name : {"1.jpg", "2.jpg", "3.jpg", "x/4.PNG"}) test::write_text(folder / name, "");
+  }
+
+  // The rows as "file=label", or "file!problem".
+  Rows read(const std::string& text) const {
+    test::write_text(folder / "table.csv", text);
+    Rows lines;
+    for (const auto& [image, label, problem] : read_label_table(folder / "table.csv", folder / "").rows)
+      lines.push_back(std::filesystem::relative(image, folder / "").string() +
+                      (problem.empty() ? "=" + label : "!" + problem.substr(0, problem.find(" in row"))));
+    return lines;
+  }
+  std::string error(const std::string& text) const {
+    return test::error_of([&] { read(text); });
+  }
+
+  test::TemporaryFolder folder;
+};
+
+}  // namespace
+
+TEST_CASE("tables with and without names of columns, in either order, with any separator", "[label_table]") {
+  const Table table;
+  const Rows expected{"1.jpg=cat", "x/4.PNG=dog"};
+  CHECK(table.read("1.jpg,cat\nx/4.PNG,dog\n") == expected);
+  CHECK(table.read("label;file\ncat;1.jpg\ndog;x/4.PNG") == expected);
+  CHECK(table.read("\xef\xbb\xbfid\tbreed\r\n1\tcat\r\n\r\nx/4\tdog\r\n") == expected);
+  CHECK(table.read("n, image_id , sex, Label\n7, 1.jpg, f, cat\n8, x/4.PNG, m, dog\n") == expected);
+  CHECK(table.read("1.jpg,\"a \"\"b\"\", c\nd\"\n2.jpg,e") == Rows{"1.jpg=a \"b\", c\nd", "2.jpg=e"});
+}
+
+TEST_CASE("rows of missing images, without label, and of an image's second label have a problem", "[label_table]") {
+  const Table table;
+  CHECK(table.read("gone.jpg,a\n1.jpg,\n2.jpg,b\n2,c\n") ==
+        Rows{"gone.jpg!no such image, named", "1.jpg!has no label", "2.jpg=b",
+             "2.jpg!row 4 of " + (table.folder / "table.csv").string() + " names it again"});
+}
+
+TEST_CASE("labels are numbers of classes, or names", "[label_table]") {
+  const Table table;
+  const auto labels = [&](const std::string& text) {
+    test::write_text(table.folder / "table.csv", text);
+    return read_label_table(table.folder / "table.csv", table.folder / "");
+  };
+  CHECK(labels("1.jpg,10\n2.jpg,9\n").has_numbers());
+  CHECK_FALSE(labels("1.jpg,10\n2.jpg,9a\n").has_numbers());
+  CHECK(labels("1.jpg,b\n2.jpg,a\n3.jpg,b\n").names() == Rows{"a", "b"});
+}
+
+TEST_CASE("tables that can be understood in several ways are refused", "[label_table]") {
+  const Table table;
+  CHECK_THAT(table.error(""), Contains("has no rows"));
+  CHECK_THAT(table.error("a.txt,b\n"), Contains("no column of the first 1 rows names an image"));
+  CHECK_THAT(table.error("1.jpg\n2.jpg\n"), Contains("has a single column"));
+  CHECK_THAT(table.error("bild,art\n1.jpg,cat\n"), Contains("line 1: 'bild' is neither an image"));
+  CHECK_THAT(table.error("file,sex,breed\n1.jpg,f,cat\n"),
+             Contains("which column has the labels? Line 1 has file, sex"));
+  CHECK_THAT(table.error("1.jpg,cat\n2.jpg,a,b\n"), Contains("row 2 has 3 fields, but the first has 2"));
+  CHECK_THAT(table.error("1.jpg,0.5\n2.jpg,-1\n"), Contains("numbers, but not classes from 0"));
+  CHECK_THAT(table.error("1.jpg,\n2.jpg,\n"), Contains("none of the rows has an image and a label"));
+}
+
+}  // namespace annulus
