@@ -19,7 +19,7 @@ namespace annulus {
 namespace {
 
 namespace fs = std::filesystem;
-using Fields = std::vector<std::string>;
+using Cells = std::vector<std::string>;
 
 constexpr std::size_t kMostBytes = std::size_t{1} << 30;
 constexpr std::size_t kRowsLookedAt = 100;  // to find the image column
@@ -32,7 +32,7 @@ class Divider {
  public:
   Divider(std::string_view text, char separator) : text_(text), separator_(separator) {}
 
-  std::vector<Fields> rows() {
+  std::vector<Cells> rows() {
     while (at_ < text_.size()) {
       fields_.push_back(text_[at_] == '"' ? quoted() : plain());
       if (at_ < text_.size() && text_[at_] == separator_) {
@@ -78,8 +78,8 @@ class Divider {
   const std::string_view text_;
   const char separator_;
   std::size_t at_ = 0;
-  Fields fields_;
-  std::vector<Fields> rows_;
+  Cells fields_;
+  std::vector<Cells> rows_;
 };
 
 char separator_of(std::string_view text) {
@@ -88,13 +88,13 @@ char separator_of(std::string_view text) {
   return std::ranges::max(std::array{',', ';', '\t'}, {}, count);
 }
 
-std::vector<Fields> rows_of(const fs::path& table) {
+std::vector<Cells> rows_of(const fs::path& table) {
   std::vector<std::uint8_t> bytes;
   read_file(table.string(), kMostBytes, bytes);
   std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
   if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
-  std::vector<Fields> rows = Divider(text, separator_of(text)).rows();
+  std::vector<Cells> rows = Divider(text, separator_of(text)).rows();
   if (rows.empty()) fail("{}: has no rows", table.string());
   return rows;
 }
@@ -123,7 +123,7 @@ struct Columns {
 
 class ColumnFinder {
  public:
-  ColumnFinder(const fs::path& table, const fs::path& images, const std::vector<Fields>& rows)
+  ColumnFinder(const fs::path& table, const fs::path& images, const std::vector<Cells>& rows)
       : table_(table), images_(images), rows_(rows) {}
 
   Columns find() const {
@@ -141,7 +141,7 @@ class ColumnFinder {
 
  private:
   std::size_t image_column() const {
-    for (const Fields& row : std::span(rows_).first(std::min(rows_.size(), kRowsLookedAt)))
+    for (const Cells& row : std::span(rows_).first(std::min(rows_.size(), kRowsLookedAt)))
       for (std::size_t column = 0; column < row.size() && column < rows_.front().size(); ++column)
         if (find_image(images_, row[column])) return column;
     fail("{}: no column of the first {} rows names an image of {}", table_.string(),
@@ -149,7 +149,7 @@ class ColumnFinder {
   }
 
   std::size_t label_column(std::size_t image) const {
-    const Fields& first = rows_.front();
+    const Cells& first = rows_.front();
     if (first.size() == 1) fail("{}: has a single column; a column of labels is expected", table_.string());
     if (first.size() == 2) return 1 - image;
     std::vector<std::size_t> found;
@@ -163,7 +163,7 @@ class ColumnFinder {
 
   const fs::path& table_;
   const fs::path& images_;
-  const std::vector<Fields>& rows_;
+  const std::vector<Cells>& rows_;
 };
 
 bool is_whole_number(const std::string& text) {
@@ -203,12 +203,12 @@ bool LabelTable::has_numbers() const {
 }
 
 LabelTable read_label_table(const fs::path& table, const fs::path& images) {
-  const std::vector<Fields> rows = rows_of(table);
+  const std::vector<Cells> rows = rows_of(table);
   const Columns columns = ColumnFinder(table, images, rows).find();
   LabelTable labels;
   std::set<fs::path> seen;
   for (std::size_t i = columns.have_names ? 1 : 0; i < rows.size(); ++i) {
-    const Fields& row = rows[i];
+    const Cells& row = rows[i];
     if (row.size() != rows.front().size())
       fail("{}: row {} has {} fields, but the first has {}", table.string(), i + 1, row.size(), rows.front().size());
     const auto image = find_image(images, row[columns.image]);
