@@ -1,13 +1,18 @@
 """Metrics during a run: JSON lines, CSV, TensorBoard events."""
 import csv
+import importlib.machinery
+import importlib.util
 import json
+import pathlib
 import struct
+import subprocess
 import unittest
 
 import numpy as np
 
 import helper
 
+PLOT = pathlib.Path(__file__).resolve().parents[2] / "scripts" / "plot"
 FORMATS = "tensorboard,jsonl,csv"
 PARTS = ["input", "compute", "exposed_communication", "waiting_for_slower_ranks", "optimizer", "rest"]
 
@@ -216,6 +221,31 @@ class Metrics(helper.ProgramTest):
         result = self.succeed(*self.training(out, metrics="jsonl,csv", metrics_every=2, overwrite=True, **self.STEPS), ranks=2)
         self.assertEqual(result.out.count("metrics.jsonl: cannot write: Is a directory"), 1, str(result))
         self.assertEqual((out / "metrics.csv").read_text().count("train"), 10)
+
+    def test_plots(self):
+        """scripts/plot has the records' points, at every position that it knows."""
+        out = self.folder / "run"
+        self.train(out, metrics_every=5, global_batch=50, epochs=2, ranks=2)
+        loader = importlib.machinery.SourceFileLoader("plot", str(PLOT))
+        plot = importlib.util.module_from_spec(importlib.util.spec_from_loader("plot", loader))
+        loader.exec_module(plot)
+        of = {kind: of_kind(helper.metrics(out), kind) for kind in ("train", "test")}
+        lines = plot.curves(out, "steps")
+        self.assertEqual(set(lines), {(kind, measure) for kind in of for measure in ("loss", "accuracy")})
+        for kind, measure in lines:
+            self.assertEqual(lines[kind, measure], [(step, record[measure]) for step, record in of[kind].items()])
+        self.assertEqual([x for x, _ in plot.curves(out, "samples")["train", "loss"]], [250, 500, 750, 1000])
+        self.assertEqual([x for x, _ in plot.curves(out, "epochs")["test", "loss"]], [1, 2])
+        self.assertEqual(plot.curves(out, "seconds")["train", "loss"][0][0], 0)
+        script = [PLOT, out, "--out", self.folder / "figure"]
+        if importlib.util.find_spec("matplotlib"):
+            subprocess.run(script, check=True, cwd=self.folder)
+            self.assertGreater((self.folder / "figure.png").stat().st_size, 10_000)
+            self.assertIn("<svg", (self.folder / "figure.svg").read_text())
+        (out / "metrics.jsonl").unlink()
+        result = subprocess.run(script, capture_output=True, text=True)
+        self.assertEqual((result.returncode, result.stderr.count("\n")), (1, 1), result.stderr)
+        self.assertIn("metrics.jsonl: No such file or directory; --metrics", result.stderr)
 
     def test_tensorboard_shows_each_step_once(self):
         try:
