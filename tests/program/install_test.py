@@ -50,7 +50,7 @@ class Install(unittest.TestCase):
         page = (self.prefix / "share/man/man1/annulus.1").read_text().replace(r"\-", "-")
         for command in ("train", "checkpoint average", "bench step", "predict-scaling"):
             with self.subTest(command):
-                shown = self.run_installed("bin/annulus", *command.split(), "--help").stdout
+                shown = self.run_installed("bin/annulus", *command.split(), "--help-all").stdout
                 self.assertIn(f".SH {command.upper()}\n.nf\n{shown.strip()}\n.fi\n", page)
         self.assertEqual(page.count(".SH CONTROL EXCLUDE"), 1)
 
