@@ -11,12 +11,14 @@
 #include "kernels/base/clock.h"
 #include "kernels/base/error.h"
 #include "kernels/base/random.h"
+#include "models/graph/cost.h"
 #include "models/network/decoding.h"
 #include "src/apply/trained_network.h"
 #include "src/checkpoint/restore.h"
 #include "src/io/printable.h"
 #include "src/io/terminal.h"
 #include "src/io/utf8.h"
+#include "src/job/threads.h"
 #include "src/step/infer.h"
 #include "src/text/tokenizer.h"
 
@@ -107,6 +109,17 @@ class TextOutput {
   std::string pending_;
 };
 
+// Returns the options with as many threads as the network keeps busy: a token reads all weights once, and in a small
+// network threads wait for each other longer than they read.
+DeviceOptions device_for(const GenerateOptions& options, const Graph& graph) {
+  constexpr std::size_t kBytesPerThread = std::size_t{32} << 20;
+  DeviceOptions device = options.device;
+  const std::size_t useful = std::max<std::size_t>(total_cost(graph).gradient_bytes() / kBytesPerThread, 1);
+  if (device.threads == 0)
+    device.threads = static_cast<int>(std::min<std::size_t>(useful, static_cast<std::size_t>(choose_threads(0).count)));
+  return device;
+}
+
 }  // namespace
 
 void generate(const World& world, const GenerateOptions& options) {
@@ -118,7 +131,7 @@ void generate(const World& world, const GenerateOptions& options) {
   if (trained.checkpoint().data.tokenizer.empty())
     fail("{}: its data had no tokenizer, so its tokens have no text", trained.file.path().string());
   const Tokenizer tokenizer = Tokenizer::parse(trained.checkpoint().data.tokenizer);
-  const auto device = open_device(world, options.device);
+  const auto device = open_device(world, device_for(options, trained.graph));
   TextReader reader(trained, *device);
 
   // Texts begin after another text's end.
