@@ -194,11 +194,11 @@ TEST_CASE("invalid sources are refused, and leave no file") {
   Source source(world);
   SECTION("no archive") {
     source.change([&] { std::filesystem::remove(source.options.source / "train/0.tar"); });
-    CHECK_THAT(source.error(), Contains("no archives"));
+    CHECK_THAT(source.error(), Contains("none of training images"));
   }
-  SECTION("not a folder") {
-    source.options.source = source.options.source / "train/0.tar";
-    CHECK_THAT(source.error(), Contains("train/0.tar: not a folder"));
+  SECTION("no such folder") {
+    source.options.source = source.options.source / "none";
+    CHECK_THAT(source.error(), Contains("none: no such file or folder"));
   }
   CHECK(source.files() == 0);
 }

@@ -224,7 +224,7 @@ Options:
   }
   CHECK_THAT(train, Contains("\n  --augment NAME            Augmentation of training images (default: auto):\n"));
   const std::string import = line.app().get_subcommand("import")->help("annulus");
-  CHECK_THAT(import, Contains("\n                            folder  a folder with train/CLASS/*.jpg"));
+  CHECK_THAT(import, Contains("\n                            folder  a folder with CLASS/*.jpg"));
   CHECK_THAT(import, Contains("\n                                    "));  // the second column of a table is broken
   CHECK_THAT(line.app().help("annulus"),
              Contains("\n  import                    Create a data file from a data set in another format\n"));
