@@ -52,6 +52,12 @@ EvaluatedSplit open_evaluated(const TrainOptions& options, std::size_t decoding,
   if (!others.empty())
     return open_split("validation", others, validation_split(others), options, decoding, training, image);
   const std::string split = has_split(files, "validation") ? "validation" : "test";
+  if (!has_split(files, split))
+    fail(
+        "{}: has no validation or test samples to evaluate: import again with --hold-out 0.1, or give another data "
+        "file "
+        "with --validation FILE",
+        files.front().string());
   return open_split(split, files, split, options, decoding, training, image);
 }
 

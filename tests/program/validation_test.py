@@ -83,6 +83,16 @@ class Validation(helper.ProgramTest):
             self.assertEqual(result.status, 1, str(result))
             self.assertRegex(result.messages[0], message)
 
+    def test_data_without_validation_and_test_images_are_refused(self):
+        data = self.folder / "data.h5"
+        helper.write_data(data)
+        with h5py.File(data, "r+") as file:
+            del file["test"]
+        result = helper.run(*self.training(self.folder / "out", data=data), ranks=2)
+        self.assertEqual((result.status, len(result.messages)), (1, 1), str(result))
+        self.assertIn("data.h5: has no validation or test samples to evaluate: import again with --hold-out 0.1, or give "
+                      "another data file with --validation FILE", result.messages[0])
+
     def test_other_validation_images_are_noticed_on_resuming(self):
         out = self.folder / "out"
         self.train(out, data=self.data)
