@@ -54,6 +54,15 @@ class Install(unittest.TestCase):
                 self.assertIn(f".SH {command.upper()}\n.nf\n{shown.strip()}\n.fi\n", page)
         self.assertEqual(page.count(".SH CONTROL EXCLUDE"), 1)
 
+    @unittest.skipUnless(shutil.which("qemu-x86_64") and os.uname().machine == "x86_64", "no qemu-x86_64 (Debian's qemu-user)")
+    def test_an_older_processor_is_named(self):
+        """Instead of an illegal instruction."""
+        shown = subprocess.run(["qemu-x86_64", "-cpu", "Nehalem", self.prefix / "bin/annulus", "--version"], text=True,
+                               capture_output=True, env=ENVIRONMENT, timeout=60)
+        lines = [line for line in shown.stderr.splitlines() if line.startswith("annulus: ")]
+        self.assertEqual((shown.returncode, shown.stdout, len(lines)), (1, "", 1), shown.stderr)
+        self.assertRegex(lines[0], r"the processor of \S+ lacks avx, avx2, fma.*, which the program was compiled for: build it on")
+
     def test_it_finds_its_module(self):
         """With a driver that has nothing in it, which is enough to look for the module."""
         subprocess.run(["g++", "-shared", "-o", self.folder / "libcuda.so.1", "-x", "c++", "/dev/null"], check=True)
