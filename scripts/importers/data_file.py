@@ -38,6 +38,13 @@ def image_shape(split):
     return height, width, channels
 
 
+def common_shape(source):
+    shapes = {name: image_shape(split) for name, split in source.splits.items()}
+    if len(set(shapes.values())) > 1:
+        raise Refused(f"{source.splits['test'].place.replace('labels', 'images')}: image size differs from the training images")
+    return shapes["train"]
+
+
 def label_kind(split):
     labels = split.labels
     if labels.dtype.kind not in "biuf" or labels.dtype in (numpy.float16, numpy.longdouble):
@@ -156,10 +163,8 @@ def split_shares(kind, labels, share):
 def write(path, source, options):
     """Writes a source under another name until it is complete. Returns lines for the user. Raises Refused."""
     expect_replaceable(path, options.overwrite)
-    shapes = {name: image_shape(split) for name, split in source.splits.items()}
-    if len(set(shapes.values())) > 1:
-        raise Refused(f"{source.splits['test'].place.replace('labels', 'images')}: image size differs from the training images")
-    (kind, width), shape = known_kind(source), shapes["train"]
+    shape = common_shape(source)
+    kind, width = known_kind(source)
     most = len(options.classes or source.classes or [])
     labels = {name: checked_labels(split, kind, most) for name, split in source.splits.items()}
     names = class_names(source, options.classes, kind, width, labels)

@@ -3,6 +3,7 @@ import gzip
 import os
 import pathlib
 import struct
+import subprocess
 
 import h5py
 import numpy as np
@@ -260,6 +261,61 @@ class Numpy(ArraysTest):
         (self.folder / "arrays/train_images.npy").unlink()
         os.mkfifo(self.folder / "arrays/train_images.npy")
         self.refused("train_images.npy: not a regular file", *self.arguments())
+
+
+class OptionsOfTheProgram(ArraysTest):
+    """Options for which the program writes the file, from the same images."""
+
+    def do_import(self, *options, labels=None):
+        images, own = helper.images(200, 1, size=20)
+        save(self.folder / "arrays", "train", images, own if labels is None else labels)
+        save(self.folder / "arrays", "test", images[:50], own[:50] if labels is None else labels[50:100])
+        # Another process, whose output is not this one's.
+        return subprocess.run([helper.IMPORT_ARRAYS, self.output, self.folder / "arrays", "--from", "npy", *map(str, options)],
+                              capture_output=True, text=True, env={**os.environ, "ANNULUS": helper.ANNULUS})
+
+    def read(self, pattern="data*.h5"):
+        """The images and labels of all files of the import, by split, and the attributes of the first file."""
+        files = [h5py.File(path, "r") for path in sorted(self.folder.glob(pattern))]
+        found = {split: [np.concatenate([file[split][part][()] for file in files]) for part in ("images", "labels")]
+                 for split in files[0]}
+        return found, dict(files[0].attrs), len(files)
+
+    def test_each_has_the_same_samples(self):
+        self.assertEqual(self.do_import("--hold-out", 0.1).returncode, 0)
+        whole, attributes, _ = self.read()
+        self.output.unlink()
+        for options, files in ((("--shards", 3), 3), (("--chunk", 16), 1), (("--size", "20x20", "--classes", "a,b,c,d,e,f,g,h,i,j"), 1)):
+            with self.subTest(options):
+                done = self.do_import("--hold-out", 0.1, *options)
+                self.assertEqual(done.returncode, 0, done.stderr)
+                found, own, count = self.read()
+                self.assertEqual((count, found.keys()), (files, whole.keys()))
+                for split, (images, labels) in whole.items():
+                    np.testing.assert_array_equal(found[split][0], images)
+                    np.testing.assert_array_equal(found[split][1], labels)
+                self.assertEqual([own[name].tobytes() for name in ("mean", "deviation")],
+                                 [attributes[name].tobytes() for name in ("mean", "deviation")])
+                for path in self.folder.glob("data*"):
+                    path.unlink()
+        self.assertEqual([path.name for path in self.folder.iterdir()], ["arrays"])
+
+    def test_size(self):
+        self.assertEqual(self.do_import("--size", "10x12").returncode, 0)
+        self.assertEqual(self.read()[0]["train"][0].shape, (200, 10, 12, 1))
+
+    def test_bad_labels_are_skipped(self):
+        labels = helper.images(200, 1)[1]
+        labels[[3, 7]] = -1
+        done = self.do_import("--on-bad-sample", "skip", labels=labels)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        np.testing.assert_array_equal(self.read()[0]["train"][1], np.delete(labels, [3, 7]))
+        self.assertEqual((self.folder / "data.h5.skipped.txt").read_text().count("has label -1"), 2)
+
+    def test_labels_that_are_no_class(self):
+        done = self.do_import("--shards", 2, labels=np.ones(200))
+        self.assertEqual((done.returncode, done.stderr), (
+            1, "import-arrays: --size, --shards, --chunk, --on-bad-sample: require labels that are one class for each image\n"))
 
 
 class Cifar(ArraysTest):
