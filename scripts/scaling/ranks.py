@@ -12,7 +12,9 @@ import threading
 import time
 
 STOPPED, TAKEN_OVER = 75, 76  # exit statuses of ours: with a checkpoint to resume from; another job continues the run
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+# Those that are passed on. nohup, and shells for programs in the background, let some be ignored.
+SIGNALS = [number for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+           if signal.getsignal(number) != signal.SIG_IGN]
 NO_RANK_LEFT = "no rank is left on this host or on others that answer"
 
 NOISE = re.compile(r"ORTE_ERROR_LOG: .*show_help\.c|PMIX ERROR: BAD-PARAM in file .*event_notification\.c")

@@ -204,6 +204,15 @@ class LaunchedJob(BatchTest):
         result = helper.finish(process)
         self.assertEqual((result.status, result.err), (128 + signal.SIGTERM, "TERM\n"))
 
+    def test_an_ignored_signal_stays_ignored(self):
+        self.stand_in("mpirun", "echo ready >&2; sleep 1")
+        process = subprocess.Popen(["nohup", ROOT / "scripts/launch", "-np", "2", "true"], stdin=subprocess.DEVNULL,
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=self.environment())
+        while process.stderr.readline() not in ("ready\n", ""):
+            pass
+        process.send_signal(signal.SIGHUP)
+        self.assertEqual(helper.finish(process).status, 0)
+
     def test_an_error_is_printed_without_mpirun_messages(self):
         missing = self.training(self.folder / "out", data=self.folder / "none.h5")
         for arguments, status in ((missing, 1), ((*missing, "--bacth", 3), 2)):
