@@ -1,5 +1,6 @@
 """Ranks of a job: the hosts that a batch system gives, mpirun with its messages and signals, and the end of a job that
 goes on when ranks die. Uses the standard library only."""
+import argparse
 import os
 import pathlib
 import re
@@ -53,6 +54,15 @@ def job_slots():
         return [host for host in output("scontrol", "show", "hostnames", nodes).split() for _ in range(int(ranks[1]))]
     file = os.environ.get("PBS_NODEFILE") or os.environ.get("LSB_DJOB_HOSTFILE")
     return pathlib.Path(file).read_text().split() if file else []
+
+
+def hosts_in(file):
+    """An option's type: the hosts of one of mpirun's host files, such as "a", or "a:4" with slots."""
+    try:
+        lines = [line.split("#")[0].split() for line in pathlib.Path(file).read_text().splitlines()]
+    except OSError as error:
+        raise argparse.ArgumentTypeError(f"{file}: {error.strerror}") from error
+    return [":".join([line[0], *(word[6:] for word in line if word.startswith("slots="))]) for line in lines if line]
 
 
 def is_here(host):

@@ -20,7 +20,8 @@ class Launcher:
 
     def __init__(self, options):
         self.slurm = "SLURM_JOB_ID" in os.environ and not options.hosts
-        self.hosts, most = options.hosts or ([] if self.slurm else list(dict.fromkeys(job_slots()))), max(options.ranks)
+        hosts, most = options.hosts or ([] if self.slurm else dict.fromkeys(job_slots())), max(options.ranks)
+        self.hosts = [host.partition(":")[0] for host in hosts]
         nodes = int(os.environ["SLURM_JOB_NUM_NODES"]) if self.slurm else max(1, len(self.hosts))
         self.ranks_per_node = math.ceil(most / nodes)
         self.threads = (options.threads or int(os.environ.get("SLURM_CPUS_PER_TASK", 0))
