@@ -37,14 +37,14 @@ struct Rank {
         model(
             *device, graph, Mode::training, 2, {}, [] {}, {}, stage),
         all_reduce(make_all_reduce("auto", replicas, *device)),
-        trainer(make_step({model, *all_reduce, optimizer, ledger, activity}, {4096, 0}, options)) {
+        step(make_step({model, *all_reduce, optimizer, ledger, activity}, {4096, 0}, options)) {
     model.parameters().initialize(3);
   }
 
-  StepMetrics step(std::size_t number, std::size_t global_batch, const ControlFlags& flags = {}) {
-    const StepPlan step{0, {number * global_batch, (number + 1) * global_batch}, false};
-    return trainer->run(test::image_batch(step, step.share(replicas.rank(), replicas.size()), kPixels, kTask.classes),
-                        flags, device->mark());
+  StepMetrics run(std::size_t number, std::size_t global_batch, const ControlFlags& flags = {}) {
+    const StepPlan plan{0, {number * global_batch, (number + 1) * global_batch}, false};
+    return step->run(test::image_batch(plan, plan.share(replicas.rank(), replicas.size()), kPixels, kTask.classes),
+                     flags, device->mark());
   }
 
   ArraySource arrays() { return arrays_of(model, optimizer); }
@@ -56,7 +56,7 @@ struct Rank {
   Ledger ledger{0};
   std::unique_ptr<AllReduce> all_reduce;
   Activity activity;
-  std::unique_ptr<Step> trainer;
+  std::unique_ptr<Step> step;
 };
 
 struct Array {
@@ -140,15 +140,15 @@ TEST_CASE("a pipeline trains to the same bits as ranks with the whole network") 
   std::size_t step = 0;
   for (const std::size_t batch : {8 * replicas, 5 * replicas + replicas / 2, replicas}) {
     const ControlFlags flags{.stop = world.rank() == 0 ? 1.0f : 0.0f, .checkpoint = 1, .skipped = 1};
-    const StepMetrics found = piped.step(step, batch, flags), expected = whole.step(step, batch);
+    const StepMetrics found = piped.run(step, batch, flags), expected = whole.run(step, batch);
     ++step;
     CHECK(found.loss == expected.loss);
     CHECK(found.measure == expected.measure);
     const auto all = static_cast<float>(ranks);
     CHECK(found.control_flags == ControlFlags{.stop = 1, .checkpoint = all, .skipped = all});
   }
-  piped.trainer->finish();
-  whole.trainer->finish();
+  piped.step->finish();
+  whole.step->finish();
   const ArraySource found = gather_stages(grid.stages, piped.arrays());
   if (grid.stages.root()) CHECK(all(found) == all(whole.arrays()));
   const GradientNorms norms = piped.optimizer.take_norms(), expected_norms = whole.optimizer.take_norms();

@@ -106,14 +106,14 @@ struct Replica {
       : model(*device, graph, Mode::training, 2),
         optimizer(*device, model.parameters(), rule, kRate, kDecay),
         all_reduce(make_all_reduce(algorithm, world, *device, wire)),
-        trainer(make_step({model, *all_reduce, optimizer, ledger, activity}, buckets, options)) {
+        step(make_step({model, *all_reduce, optimizer, ledger, activity}, buckets, options)) {
     model.parameters().initialize(3);
     optimizer.begin_average();
   }
 
-  StepMetrics step(const World& world, const StepPlan& step, const ControlFlags& flags = {}, std::size_t unit = 1) {
-    trainer->expect(step);
-    return trainer->run(samples(step, step.share(world.rank(), world.size(), 0, unit)), flags, device->mark());
+  StepMetrics run(const World& world, const StepPlan& what, const ControlFlags& flags = {}, std::size_t unit = 1) {
+    step->expect(what);
+    return step->run(samples(what, what.share(world.rank(), world.size(), 0, unit)), flags, device->mark());
   }
 
   std::unique_ptr<Device> device = make_device("cpu", 1);
@@ -122,10 +122,10 @@ struct Replica {
   Ledger ledger{0};
   std::unique_ptr<AllReduce> all_reduce;
   Activity activity;
-  std::unique_ptr<Step> trainer;
+  std::unique_ptr<Step> step;
 };
 
-// The same training without the trainer: the whole global batch in one piece.
+// Trains the same way without a Step: on the whole global batch in one piece.
 struct Alone {
   explicit Alone(const Graph& graph = make_model("mlp", kTask), const Sgd& rule = kRule)
       : model(*device, graph, Mode::training, 2), optimizer(*device, model.parameters(), rule, kRate, kDecay) {
@@ -133,8 +133,8 @@ struct Alone {
     optimizer.begin_average();
   }
 
-  LossSums step(const StepPlan& step) {
-    const Batch batch = samples(step, step.positions);
+  LossSums run(const StepPlan& what) {
+    const Batch batch = samples(what, what.positions);
     Network& network = model.network(Mode::training, batch.size());
     network.load(batch.images, {batch.labels}, batch.keys);
     network.forward();
@@ -222,13 +222,13 @@ TEST_CASE("ranks with uneven and empty shares train as one process does") {
   for (std::size_t step = 0; step < 5; ++step) {
     CAPTURE(step);
     const StepPlan what = plan(step, global_batches[step]);
-    const StepMetrics found = replica.step(world, what);
-    const LossSums expected = alone.step(what);
+    const StepMetrics found = replica.run(world, what);
+    const LossSums expected = alone.run(what);
     const auto size = static_cast<double>(what.global_batch());
     CHECK(found.loss == Approx(expected.loss / size).epsilon(1e-5));
     CHECK(found.measure == Approx(expected.measure / size).epsilon(1e-5));
   }
-  replica.trainer->finish();
+  replica.step->finish();
 
   check_same_training(world, replica, alone, start);
   CHECK(replica.ledger.close(world).mean().steps == 5);
@@ -247,18 +247,18 @@ TEST_CASE("with shards, ranks make exactly the same steps as one rank") {
     Optimizer optimizer(*device, model.parameters(), kRule, kRate);
     Ledger ledger(0);
     Activity activity;
-    const auto trainer = make_step({model, *all_reduce, optimizer, ledger, activity}, buckets,
-                                   {.shards = shards,
-                                    .rank = static_cast<std::size_t>(ranks.rank()),
-                                    .ranks = static_cast<std::size_t>(ranks.size())});
+    const auto step = make_step({model, *all_reduce, optimizer, ledger, activity}, buckets,
+                                {.shards = shards,
+                                 .rank = static_cast<std::size_t>(ranks.rank()),
+                                 .ranks = static_cast<std::size_t>(ranks.size())});
     std::vector<float> found;
     for (const std::size_t global_batch : {2 * shards + 1, shards - 2, std::size_t{1}, 3 * shards}) {
       const StepPlan what = plan(found.size(), global_batch);
       Batch batch = samples(what, what.share(ranks.rank(), ranks.size(), shards));
       batch.keys.resize(batch.size());
-      found.push_back(static_cast<float>(trainer->run(batch, {}, device->mark()).loss));
+      found.push_back(static_cast<float>(step->run(batch, {}, device->mark()).loss));
     }
-    trainer->finish();
+    step->finish();
     for (const DeviceView view : {model.parameters().weights(), optimizer.state(0)})
       std::ranges::copy(copied(view), std::back_inserter(found));
     return found;
@@ -286,7 +286,7 @@ TEST_CASE("ranks that share an embedding between its uses train as one process d
     CAPTURE(step);
     const StepPlan what = plan(step, global_batches[step]);
     const Batch own = test::text_batch(what, what.share(world.rank(), world.size()), kShape);
-    const StepMetrics found = replica.trainer->run(own, {}, replica.device->mark());
+    const StepMetrics found = replica.step->run(own, {}, replica.device->mark());
 
     const Batch all = test::text_batch(what, what.positions, kShape);
     Network& network = alone.model.network(Mode::training, all.size());
@@ -302,7 +302,7 @@ TEST_CASE("ranks that share an embedding between its uses train as one process d
     alone.optimizer.update({0, alone.model.parameters().weights().bytes / sizeof(float)});
     CHECK(found.loss == Approx(network.loss().loss / static_cast<double>(all.size())).epsilon(1e-5));
   }
-  replica.trainer->finish();
+  replica.step->finish();
   check_same_training(world, replica, alone, start);
 }
 
@@ -320,7 +320,7 @@ TEST_CASE("a network that shares its embedding trains to the same bits with defe
   const StepOptions options{.parts = parts, .global_batch = 5 * n};
   Replica plain(world, "ring", {kBucketBytes}, options, graph);
   Replica deferred(world, "ring", {kBucketBytes, share}, options, graph);
-  const GradientBuckets& buckets = deferred.trainer->buckets();
+  const GradientBuckets& buckets = deferred.step->buckets();
   // The table has 75 KiB, after the first bucket, which has the metrics.
   CHECK(buckets.deferred().begin == (frozen ? 1 : 6));
   CHECK(buckets.deferred().size() > 2);
@@ -330,15 +330,15 @@ TEST_CASE("a network that shares its embedding trains to the same bits with defe
     CAPTURE(step);
     const StepPlan what = plan(step, global_batches[step]);
     const Batch own = test::text_batch(what, what.share(world.rank(), world.size()), kShape);
-    const StepMetrics expected = plain.trainer->run(own, {}, plain.device->mark());
-    CHECK(deferred.trainer->run(own, {}, deferred.device->mark()).loss == expected.loss);
+    const StepMetrics expected = plain.step->run(own, {}, plain.device->mark());
+    CHECK(deferred.step->run(own, {}, deferred.device->mark()).loss == expected.loss);
     if (step == 3) {  // as before an evaluation
-      plain.trainer->finish();
-      deferred.trainer->finish();
+      plain.step->finish();
+      deferred.step->finish();
     }
   }
-  plain.trainer->finish();
-  deferred.trainer->finish();
+  plain.step->finish();
+  deferred.step->finish();
   const auto bits = [](Replica& replica) {
     return std::pair(hash(replica.model.parameters().weights()), hash(replica.optimizer.state(0)));
   };
@@ -360,13 +360,13 @@ TEST_CASE("waiting for any bucket counts as waiting while another rank still com
   Ledger ledger(0);
   SlowAfterFirstBucket all_reduce(make_all_reduce("shm", world, *device), slow ? kSeconds : 0);
   Activity activity;
-  const auto trainer = make_step({model, all_reduce, optimizer, ledger, activity}, {1000, 0}, {});
+  const auto step = make_step({model, all_reduce, optimizer, ledger, activity}, {1000, 0}, {});
   const auto n = static_cast<std::size_t>(world.size());
-  for (std::size_t step = 0; step < kSteps; ++step) {
-    const StepPlan what = plan(step, n);
-    trainer->run(samples(what, what.share(world.rank(), world.size())), {}, device->mark());
+  for (std::size_t number = 0; number < kSteps; ++number) {
+    const StepPlan what = plan(number, n);
+    step->run(samples(what, what.share(world.rank(), world.size())), {}, device->mark());
   }
-  trainer->finish();
+  step->finish();
   const StepTimes first = ledger.close(world).ranks.front();
   CHECK(first.seconds[StepTimes::waiting_for_slower_ranks] > 0.5 * kSteps * kSeconds);
 }
@@ -379,8 +379,8 @@ TEST_CASE("gradients are clipped by the global norm, identically on all ranks") 
   Replica free(world, "ring", {});
   const auto start = copied(free.model.parameters().weights());
   const StepPlan what = plan(0, 3 * n);
-  clipped.step(world, what);
-  free.step(world, what);
+  clipped.run(world, what);
+  free.run(world, what);
   const GradientNorms norms = clipped.optimizer.take_norms();
   CHECK(norms.steps == 1);
   REQUIRE(norms.mean() > kLimit);
@@ -409,13 +409,13 @@ TEST_CASE("the norms of the parts' gradients are those of gradients computed apa
   Replica replica(world, "auto", {bucket, 0}, {.parts = parts, .clip_norm = 0.01f});
   Alone alone;
   const StepPlan what = plan(0, global_batch);
-  replica.step(world, what);
-  CHECK(replica.trainer->part_norms()->take().parts == 0);  // not requested
-  replica.trainer->part_norms()->request();
+  replica.run(world, what);
+  CHECK(replica.step->part_norms()->take().parts == 0);  // not requested
+  replica.step->part_norms()->request();
   replica.model.parameters().initialize(3);
-  replica.step(world, what);
-  replica.trainer->finish();
-  const PartNorms mine = replica.trainer->part_norms()->take();
+  replica.run(world, what);
+  replica.step->finish();
+  const PartNorms mine = replica.step->part_norms()->take();
   std::array<double, 2> found{mine.squares, mine.parts}, expected{};
   world.sum(found);
   for (int rank = 0; rank < world.size(); ++rank) {
@@ -449,9 +449,9 @@ TEST_CASE("with synchronized batch norm, ranks train as one process does, statis
   Alone alone(with_norms());
   for (std::size_t step = 0; step < 3; ++step) {
     const StepPlan what = plan(step, (step + 1) * n + n / 2);  // uneven shares
-    replica.step(world, what);
-    alone.step(what);
-    replica.trainer->finish();
+    replica.run(world, what);
+    alone.run(what);
+    replica.step->finish();
     const auto together = copied(replica.model.parameters().weights()),
                single = copied(alone.model.parameters().weights());
     const auto velocity = copied(replica.optimizer.state(0)), expected = copied(alone.optimizer.state(0));
@@ -475,14 +475,13 @@ struct Gatherable {
             *device, graph, Mode::training, 2, allocate_in(*all_reduce), [] {},
             allocate_weights(options.strategy, *all_reduce)),
         optimizer(*device, model.parameters(), rule, kRate, kDecay, kept_by(options.strategy)),
-        trainer(make_step({model, *all_reduce, optimizer, ledger, activity}, buckets, options)) {
+        step(make_step({model, *all_reduce, optimizer, ledger, activity}, buckets, options)) {
     model.parameters().initialize(3);
     optimizer.begin_average();
   }
-  StepMetrics step(const World& world, const StepPlan& step, std::size_t unit = 1) {
-    trainer->expect(step);
-    return trainer->run(samples(step, step.share(world.rank(), world.size(), 0, unit)), {.evaluate = 1},
-                        device->mark());
+  StepMetrics run(const World& world, const StepPlan& what, std::size_t unit = 1) {
+    step->expect(what);
+    return step->run(samples(what, what.share(world.rank(), world.size(), 0, unit)), {.evaluate = 1}, device->mark());
   }
   std::uint64_t weights() const { return hash(model.parameters().weights()); }
 
@@ -492,7 +491,7 @@ struct Gatherable {
   Optimizer optimizer;
   Ledger ledger{0};
   Activity activity;
-  std::unique_ptr<Step> trainer;
+  std::unique_ptr<Step> step;
 };
 
 }  // namespace
@@ -513,16 +512,16 @@ TEST_CASE("sharded training has the bits of synchronous training and a share of 
   Gatherable whole(world, algorithm, rule, {640, deferred}, {.clip_norm = clip_norm}, graph, wire),
       sharded(world, algorithm, rule, {640, deferred}, {.clip_norm = clip_norm, .strategy = Strategy::sharded}, graph,
               wire);
-  REQUIRE(whole.trainer->buckets().size() > 2);
-  REQUIRE((sharded.trainer->buckets().deferred().size() > 0) == (deferred > 0));
+  REQUIRE(whole.step->buckets().size() > 2);
+  REQUIRE((sharded.step->buckets().deferred().size() > 0) == (deferred > 0));
   for (std::size_t step = 0; step < 4; ++step) {
     CAPTURE(algorithm, to_string(wire), rule.index(), clip_norm, step);
     const StepPlan what = plan(step, step == 2 && n > 1 ? n - 1 : 2 * n);  // once the last rank's share is empty
-    const StepMetrics expected = whole.step(world, what), found = sharded.step(world, what);
+    const StepMetrics expected = whole.run(world, what), found = sharded.run(world, what);
     CHECK(found.loss == expected.loss);
     CHECK(found.control_flags == expected.control_flags);
     if (step == 1) continue;  // the next step's forward completes it
-    for (Gatherable* run : {&whole, &sharded}) run->trainer->finish();
+    for (Gatherable* run : {&whole, &sharded}) run->step->finish();
     CHECK(sharded.weights() == whole.weights());
     check_same_on_all_ranks(world, sharded.model.parameters().weights());
   }
@@ -534,7 +533,7 @@ TEST_CASE("sharded training has the bits of synchronous training and a share of 
   CHECK((expected.largest > clip_norm));
 
   Optimizer& own = sharded.optimizer;
-  KeptState& strategy = sharded.trainer->kept_state();
+  KeptState& strategy = sharded.step->kept_state();
   const auto check_kept = [&](DeviceView kept, DeviceView all) {
     const auto bytes = world.gather(std::uint64_t{kept.bytes});
     CHECK(std::accumulate(bytes.begin(), bytes.end(), std::uint64_t{0}) == all.bytes);
@@ -571,10 +570,10 @@ TEST_CASE("sharded training has the bits of synchronous training if an embedding
     CAPTURE(step);
     const StepPlan what = plan(step, step == 2 ? 1 : 5 * n);
     const Batch own = test::text_batch(what, what.share(world.rank(), world.size()), kShape);
-    const StepMetrics expected = whole.trainer->run(own, {}, whole.device->mark());
-    CHECK(sharded.trainer->run(own, {}, sharded.device->mark()).loss == expected.loss);
+    const StepMetrics expected = whole.step->run(own, {}, whole.device->mark());
+    CHECK(sharded.step->run(own, {}, sharded.device->mark()).loss == expected.loss);
   }
-  for (Gatherable* run : {&whole, &sharded}) run->trainer->finish();
+  for (Gatherable* run : {&whole, &sharded}) run->step->finish();
   CHECK(sharded.weights() == whole.weights());
 }
 
@@ -592,8 +591,7 @@ TEST_CASE("a rank keeps 1/N of the optimizer's state") {
   const auto whole = static_cast<double>(optimizer.state(0).bytes);
   Ledger ledger{0};
   Activity activity;
-  const auto trainer =
-      make_step({model, *all_reduce, optimizer, ledger, activity}, {}, {.strategy = Strategy::sharded});
+  const auto step = make_step({model, *all_reduce, optimizer, ledger, activity}, {}, {.strategy = Strategy::sharded});
   for (std::size_t state = 0; state < 2; ++state)
     CHECK(static_cast<double>(optimizer.state(state).bytes) == Approx(whole / static_cast<double>(n)).epsilon(0.01));
 }
@@ -612,9 +610,9 @@ TEST_CASE("control flags are summed, including those of ranks without samples") 
   for (const std::size_t batch : {std::size_t{1}, static_cast<std::size_t>(2 * n)}) {
     const StepPlan what = plan(0, batch);
     const auto own = static_cast<float>(world.rank() + 1), all = static_cast<float>(n * (n + 1) / 2);
-    CHECK(replica.step(world, what, {own, 0, 2 * own}).control_flags == ControlFlags{all, 0, 2 * all});
-    CHECK(replica.step(world, what, {0, world.root() ? 1.0f : 0.0f, 0}).control_flags == ControlFlags{0, 1, 0});
-    CHECK(replica.step(world, what).control_flags == ControlFlags{});
+    CHECK(replica.run(world, what, {own, 0, 2 * own}).control_flags == ControlFlags{all, 0, 2 * all});
+    CHECK(replica.run(world, what, {0, world.root() ? 1.0f : 0.0f, 0}).control_flags == ControlFlags{0, 1, 0});
+    CHECK(replica.run(world, what).control_flags == ControlFlags{});
   }
 }
 
@@ -623,8 +621,8 @@ TEST_CASE("a non-finite loss stops every rank before any parameter changes") {
   const float bad = GENERATE(std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity());
   Replica replica(world, "ring", {GENERATE(1 << 20, 1000, 64), GENERATE(0.0, 0.5)});
   const auto n = static_cast<std::size_t>(world.size());
-  replica.step(world, plan(0, n));
-  replica.trainer->finish();
+  replica.run(world, plan(0, n));
+  replica.step->finish();
   const Parameters& parameters = replica.model.parameters();
   if (world.rank() == world.size() - 1) {  // only this rank detects it by itself
     const auto& all = parameters.all();
@@ -632,7 +630,7 @@ TEST_CASE("a non-finite loss stops every rank before any parameter changes") {
     replica.device->write(std::vector<float>(kTask.classes, bad), bias->spec, parameters.weight(*bias));
   }
   const std::uint64_t weights = hash(parameters.weights()), velocity = hash(replica.optimizer.state(0));
-  CHECK_THROWS_WITH(replica.step(world, plan(1, n)), Catch::Contains("the loss is"));
+  CHECK_THROWS_WITH(replica.run(world, plan(1, n)), Catch::Contains("the loss is"));
   CHECK(hash(parameters.weights()) == weights);
   CHECK(hash(replica.optimizer.state(0)) == velocity);
 }
@@ -643,14 +641,14 @@ TEST_CASE("an update that diverges on one rank ends the next step on all, though
   const Strategy strategy = GENERATE(Strategy::synchronous, Strategy::sharded);
   const std::string algorithm = strategy == Strategy::sharded && n > 1 ? "ring" : "auto";
   Replica replica(world, algorithm, {64}, {.global_batch = n, .strategy = strategy}, with_norms());
-  replica.step(world, plan(0, n));
-  replica.trainer->finish();
+  replica.run(world, plan(0, n));
+  replica.step->finish();
   const Parameters& parameters = replica.model.parameters();
   const auto mean = std::ranges::find(parameters.all(), Role::statistic, &Parameter::role);  // not used in training
   if (world.rank() + 1 == world.size() || strategy == Strategy::sharded)  // then all ranks may have the same weights
     floats(parameters.weight(*mean)).front() = std::numeric_limits<float>::infinity();
-  CHECK_NOTHROW(replica.step(world, plan(1, n)));
-  CHECK_THROWS_WITH(replica.step(world, plan(2, n)), Catch::Contains("an earlier update made parameters"));
+  CHECK_NOTHROW(replica.run(world, plan(1, n)));
+  CHECK_THROWS_WITH(replica.run(world, plan(2, n)), Catch::Contains("an earlier update made parameters"));
 }
 
 TEST_CASE("a loss that is not finite before the first update is not blamed on the rate") {
@@ -660,7 +658,7 @@ TEST_CASE("a loss that is not finite before the first update is not blamed on th
   const auto bias = std::ranges::find(parameters.all(), "fc3.bias", &Parameter::name);
   replica.device->write(std::vector<float>(kTask.classes, std::numeric_limits<float>::infinity()), bias->spec,
                         parameters.weight(*bias));
-  CHECK_THROWS_WITH(replica.step(world, plan(0, static_cast<std::size_t>(world.size()))),
+  CHECK_THROWS_WITH(replica.run(world, plan(0, static_cast<std::size_t>(world.size()))),
                     Catch::Contains("before the first update") && !Catch::Contains("lower --lr"));
 }
 
@@ -682,7 +680,7 @@ double farthest(const std::vector<float>& a, const std::vector<float>& b) {
 // The weights of a rank after the updates of its share of a round.
 std::vector<float> own_weights(Alone& alone, const Range& share) {
   for (std::size_t begin = share.begin; begin < share.end; begin += kOwnBatch)
-    alone.step({0, {begin, std::min(begin + kOwnBatch, share.end)}, false});
+    alone.run({0, {begin, std::min(begin + kOwnBatch, share.end)}, false});
   return copied(alone.model.parameters().weights());
 }
 
@@ -698,12 +696,12 @@ TEST_CASE("rounds of one update are synchronous steps if the optimizer has no mo
   const auto start = copied(local.model.parameters().weights());
   for (std::size_t step = 0; step < 4; ++step) {
     const StepPlan what = plan(step, step == 2 && n > 1 ? kOwnBatch * (n - 1) : kOwnBatch * n);  // once an empty share
-    const StepMetrics expected = synchronous.step(world, what, {}, kOwnBatch),
-                      found = local.step(world, what, {}, kOwnBatch);
+    const StepMetrics expected = synchronous.run(world, what, {}, kOwnBatch),
+                      found = local.run(world, what, {}, kOwnBatch);
     CHECK(found.loss == Approx(expected.loss).epsilon(1e-5));
     CHECK(found.measure == Approx(expected.measure).epsilon(1e-5));
     CHECK(found.steps == 1);
-    local.trainer->finish();
+    local.step->finish();
   }
   const auto weights = copied(local.model.parameters().weights());
   CHECK(farthest(weights, copied(synchronous.model.parameters().weights())) < 1e-5);
@@ -727,8 +725,8 @@ TEST_CASE("a round moves the common weights by the ranks' weighted differences")
   for (const std::size_t size : {2 * kOwnBatch * n, 2 * kOwnBatch * n + kOwnBatch + 1, kOwnBatch * ((n + 1) / 2)}) {
     const StepPlan round{0, {begin, begin + size}, false};
     begin += size;
-    const StepMetrics found = replica.step(world, round, {.evaluate = 1}, kOwnBatch);
-    replica.trainer->finish();
+    const StepMetrics found = replica.run(world, round, {.evaluate = 1}, kOwnBatch);
+    replica.step->finish();
     CHECK(found.control_flags.evaluate == static_cast<float>(n));
     CHECK(found.steps == (size + kOwnBatch * n - 1) / (kOwnBatch * n));
     CHECK(replica.optimizer.step() == (steps += found.steps));
@@ -769,16 +767,16 @@ TEST_CASE("a round moves the common weights by the ranks' weighted differences")
     }
     const DeviceView state = kept(replica.optimizer);
     const auto before = copied(state);
-    const DeviceView gathered = replica.trainer->kept_state().gather(state);
+    const DeviceView gathered = replica.step->kept_state().gather(state);
     CHECK(farthest(copied(gathered), {mean.begin(), mean.end()}) < 1e-5);
     CHECK(copied(state) == before);
     check_same_on_all_ranks(world, gathered);
-    replica.trainer->kept_state().adopt(gathered, state);
+    replica.step->kept_state().adopt(gathered, state);
     CHECK(copied(state) == copied(gathered));
   };
   check_mean([](const Optimizer& optimizer) { return optimizer.state(0); });
   check_mean([](const Optimizer& optimizer) { return optimizer.average(); });
-  CHECK(static_cast<bool>(replica.trainer->kept_state().outer_velocity()) == (outer == "nesterov"));
+  CHECK(static_cast<bool>(replica.step->kept_state().outer_velocity()) == (outer == "nesterov"));
 }
 
 TEST_CASE("a loss that is not finite is found at the end of a round, on all ranks") {
@@ -790,7 +788,7 @@ TEST_CASE("a loss that is not finite is found at the end of a round, on all rank
     const auto bias = std::ranges::find(parameters.all(), Role::offset, &Parameter::role);
     floats(parameters.weight(*bias)).front() = std::numeric_limits<float>::quiet_NaN();
   }
-  CHECK_THROWS_WITH(replica.step(world, plan(0, 2 * kOwnBatch * n), {}, kOwnBatch), Catch::Contains("the loss is nan"));
+  CHECK_THROWS_WITH(replica.run(world, plan(0, 2 * kOwnBatch * n), {}, kOwnBatch), Catch::Contains("the loss is nan"));
 }
 
 TEST_CASE("own updates are clipped one by one") {
@@ -801,7 +799,7 @@ TEST_CASE("own updates are clipped one by one") {
   Replica replica(world, "auto", {}, options);
   const auto start = copied(replica.model.parameters().weights());
   const StepPlan round = plan(0, 4 * kOwnBatch * n);
-  replica.step(world, round, {}, kOwnBatch);
+  replica.run(world, round, {}, kOwnBatch);
   CHECK(replica.optimizer.take_norms().steps == 4);
   double squares = 0;
   const auto weights = copied(replica.model.parameters().weights());
@@ -842,8 +840,8 @@ Batch samples_of_round(const World& world, const StepPlan& round, int ranks) {
 }
 
 StepMetrics make_round(Gatherable& replica, const World& world, const StepPlan& round, int ranks) {
-  replica.trainer->expect(round);
-  return replica.trainer->run(samples_of_round(world, round, ranks), {}, replica.device->mark());
+  replica.step->expect(round);
+  return replica.step->run(samples_of_round(world, round, ranks), {}, replica.device->mark());
 }
 
 }  // namespace
@@ -865,14 +863,14 @@ TEST_CASE("asynchronous steps without staleness have the bits of synchronous one
     double loss = 0;
     for (std::size_t steps = 0; begin < round.positions.end; ++steps) {
       const StepPlan step{0, {begin, std::min(begin + global_batch, round.positions.end)}, false};
-      loss += synchronous.step(world, step).loss * static_cast<double>(step.global_batch()) / static_cast<double>(size);
+      loss += synchronous.run(world, step).loss * static_cast<double>(step.global_batch()) / static_cast<double>(size);
       begin = step.positions.end;
     }
     CHECK(found.loss == Approx(loss).epsilon(1e-5));
     CHECK(async.optimizer.step() == synchronous.optimizer.step());
     CHECK(copied(async.model.parameters().weights()) == copied(synchronous.model.parameters().weights()));
     const auto check_kept = [&](DeviceView kept, DeviceView all) {
-      const auto gathered = copied(async.trainer->kept_state().gather(kept)), expected = copied(all);
+      const auto gathered = copied(async.step->kept_state().gather(kept)), expected = copied(all);
       CHECK(std::equal(gathered.begin() + Parameters::kControlFlags, gathered.end(),
                        expected.begin() + Parameters::kControlFlags, expected.end()));
     };
@@ -890,7 +888,7 @@ TEST_CASE("ranks are at most `staleness` steps apart, and have the same weights 
   CAPTURE(world.one_node());
   constexpr std::size_t kBatch = 3, kStaleness = 2, kSteps = 12;
   Gatherable replica(world, "auto", kRule, {}, async_steps(world, kBatch, kBatch * n, kStaleness));
-  replica.trainer->hooks.before_part = [&](std::size_t number) {
+  replica.step->hooks.before_part = [&](std::size_t number) {
     if (number % 3 == static_cast<std::size_t>(world.rank()) % 3)
       std::this_thread::sleep_for(std::chrono::milliseconds(3));
   };
@@ -907,7 +905,7 @@ TEST_CASE("ranks are at most `staleness` steps apart, and have the same weights 
   units.back() = 1;
   const std::size_t begin = first.positions.end, parts = 6 * (n - 1) + 1, steps = (parts + n - 1) / n;
   const StepPlan timed{0, {begin, begin + kBatch * parts}, false, units};
-  const StepMetrics found = replica.step(world, timed, kBatch);
+  const StepMetrics found = replica.run(world, timed, kBatch);
   CHECK(found.steps == steps);
   CHECK(replica.optimizer.step() == kSteps + steps);
   check_same_on_all_ranks(world, replica.model.parameters().weights());
@@ -915,7 +913,7 @@ TEST_CASE("ranks are at most `staleness` steps apart, and have the same weights 
   CHECK(later.size() <= steps + kStaleness);
   CHECK(std::accumulate(later.begin(), later.end(), std::size_t{0}) == parts);
   for (const DeviceView kept : {replica.optimizer.state(0), replica.optimizer.average()})
-    check_same_on_all_ranks(world, replica.trainer->kept_state().gather(kept));
+    check_same_on_all_ranks(world, replica.step->kept_state().gather(kept));
 }
 
 TEST_CASE("a rank updates its part of the weights while it waits for its own samples") {
@@ -925,15 +923,15 @@ TEST_CASE("a rank updates its part of the weights while it waits for its own sam
   CAPTURE(world.one_node());
   constexpr std::size_t kBatch = 3;
   Gatherable replica(world, "auto", kRule, {}, async_steps(world, kBatch, kBatch * n, 0));
-  replica.trainer->hooks.before_part = [&](std::size_t number) {
+  replica.step->hooks.before_part = [&](std::size_t number) {
     if (number == 3) world.barrier();
   };
   std::vector<std::size_t> units(n, 6);
   units[0] = 1;  // due in the last step
   const StepPlan round{0, {0, kBatch * (6 * (n - 1) + 1)}, false, units};
-  replica.trainer->expect(round);
+  replica.step->expect(round);
   if (world.root()) world.barrier();  // the others have been given the weights after 2 steps
-  replica.trainer->run(samples(round, round.share(world.rank(), world.size(), 0, kBatch)), {}, replica.device->mark());
+  replica.step->run(samples(round, round.share(world.rank(), world.size(), 0, kBatch)), {}, replica.device->mark());
   check_same_on_all_ranks(world, replica.model.parameters().weights());
 }
 
@@ -951,11 +949,11 @@ TEST_CASE("ranks that only serve update weights for the others") {
   const StepPlan round{0, {0, kSteps * global_batch}, false, {}, global_batch};
   make_round(async, world, round, block.size());
   for (std::size_t step = 0; step < kSteps; ++step)
-    synchronous.step(block, {0, {step * global_batch, (step + 1) * global_batch}, false});
+    synchronous.run(block, {0, {step * global_batch, (step + 1) * global_batch}, false});
 
   CHECK(copied(async.model.parameters().weights()) == copied(synchronous.model.parameters().weights()));
   const auto kept = world.gather(std::uint64_t{async.optimizer.state(0).bytes});
-  const auto state = copied(async.trainer->kept_state().gather(async.optimizer.state(0))),
+  const auto state = copied(async.step->kept_state().gather(async.optimizer.state(0))),
              expected = copied(synchronous.optimizer.state(0));
   CHECK(
       std::equal(state.begin() + Parameters::kControlFlags, state.end(), expected.begin() + Parameters::kControlFlags));

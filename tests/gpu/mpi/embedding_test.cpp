@@ -36,12 +36,12 @@ struct Training {
         all_reduce(make_all_reduce(algorithm, world, *device)),
         model(*device, make_model("gpt-tiny", token_task(kShape)), Mode::training, 2, allocate_in(*all_reduce)),
         optimizer(*device, model.parameters(), Sgd{.momentum = 0.9f}, 0.1f),
-        trainer(make_step({model, *all_reduce, optimizer, ledger, activity}, {1000}, {.global_batch = global_batch})) {
+        step(make_step({model, *all_reduce, optimizer, ledger, activity}, {1000}, {.global_batch = global_batch})) {
     model.parameters().initialize(3);
   }
 
-  double step(const StepPlan& plan, const Range& range) {
-    return trainer->run(test::text_batch(plan, range, kShape), {}, device->mark()).loss;
+  double run(const StepPlan& plan, const Range& range) {
+    return step->run(test::text_batch(plan, range, kShape), {}, device->mark()).loss;
   }
 
   std::vector<float> weights() { return test::floats_of(*device, model.parameters().weights()); }
@@ -52,7 +52,7 @@ struct Training {
   Optimizer optimizer;
   Ledger ledger{0};
   Activity activity;
-  std::unique_ptr<Step> trainer;
+  std::unique_ptr<Step> step;
 };
 
 }  // namespace
@@ -129,12 +129,12 @@ TEST_CASE("ranks with GPUs that share an embedding between its uses train as one
   for (std::size_t step = 0; step < 5; ++step) {
     CAPTURE(step);
     const StepPlan plan{0, {step * global_batches[step], (step + 1) * global_batches[step]}, false};
-    const double expected = alone.step(plan, plan.positions);
-    CHECK(together.step(plan, plan.share(world.rank(), world.size())) ==
+    const double expected = alone.run(plan, plan.positions);
+    CHECK(together.run(plan, plan.share(world.rank(), world.size())) ==
           Approx(expected).epsilon(test::tolerance(precision)));
   }
-  together.trainer->finish();
-  alone.trainer->finish();
+  together.step->finish();
+  alone.step->finish();
   const std::vector<float> weights = together.weights(), expected = alone.weights();
   test::check_same_on_every_rank(world, weights);
   CHECK(test::distance(weights, expected) <= test::tolerance(precision) * test::distance(start, expected));

@@ -85,7 +85,7 @@ struct Run {
         all_reduce(world, *device),
         model(*device, graph, Mode::training, kBatch, allocate_in(all_reduce)),
         optimizer(*device, model.parameters(), rule, 0.05f, 0.9, kept_by(options.strategy)),
-        trainer(make_step({model, all_reduce, optimizer, ledger, activity, lane}, buckets, options)),
+        step(make_step({model, all_reduce, optimizer, ledger, activity, lane}, buckets, options)),
         ranks(static_cast<int>(options.round.ranks)) {
     model.record_to(lane);
     model.parameters().initialize(7);
@@ -100,17 +100,17 @@ struct Run {
 
   void steps(std::uint64_t begin, std::uint64_t end) {
     // The last one is smaller, as at the end of an epoch.
-    for (std::uint64_t step = begin; step < end; ++step)
-      trainer->run(random_batch(step, step % 4 == 3 ? 3 : kBatch), {}, device->mark());
-    trainer->finish();
+    for (std::uint64_t number = begin; number < end; ++number)
+      step->run(random_batch(number, number % 4 == 3 ? 3 : kBatch), {}, device->mark());
+    step->finish();
   }
 
   // A round of `size` samples.
   StepMetrics round(std::uint64_t number, std::size_t size) {
     const StepPlan plan{0, {1000 * number, 1000 * number + size}, false};
-    trainer->expect(plan);
+    step->expect(plan);
     const Range share = plan.share(world.rank(), ranks, 0, kBatch);
-    return trainer->run(test::image_batch(plan, share, 16 * 16 * 3, kClasses), {}, device->mark());
+    return step->run(test::image_batch(plan, share, 16 * 16 * 3, kClasses), {}, device->mark());
   }
 
   std::vector<std::byte> weights() { return test::bytes_of(*device, model.parameters().weights()); }
@@ -118,7 +118,7 @@ struct Run {
   std::vector<std::byte> average() { return test::bytes_of(*device, optimizer.average()); }
   // The weights of a bucket, without waiting for the lane.
   std::vector<std::byte> weights_now(std::size_t bucket) {
-    const Range range = trainer->buckets().range(bucket);
+    const Range range = step->buckets().range(bucket);
     std::vector<std::byte> bytes(range.size() * sizeof(float));
     device->peek(model.parameters().weights().slice(range.begin * sizeof(float), bytes.size()), bytes);
     return bytes;
@@ -131,7 +131,7 @@ struct Run {
   Optimizer optimizer;
   Ledger ledger{0};
   Activity activity;
-  std::unique_ptr<Step> trainer;
+  std::unique_ptr<Step> step;
   const int ranks;  // that compute in a round
 };
 
@@ -173,7 +173,7 @@ TEST_CASE("recorded steps are bit-identical to steps without recording") {
 TEST_CASE("overlapped updates give the same parameters as sequential steps") {
   if (many_ranks()) return;
   Run deferred(Precision::bf16, AdamW{}, {4096, 0.5}), plain(Precision::bf16, AdamW{}, {4096, 0});
-  REQUIRE(deferred.trainer->buckets().deferred().size() > 0);
+  REQUIRE(deferred.step->buckets().deferred().size() > 0);
   deferred.steps(0, 6);
   plain.steps(0, 6);
   CHECK(deferred.weights() == plain.weights());
@@ -214,19 +214,19 @@ TEST_CASE("updates run beside the rest of backward") {
   constexpr auto kLongest = std::chrono::seconds(20);
   Run gated(Precision::bf16, AdamW{}, kSomeBuckets);
   gated.steps(0, 2);
-  const std::size_t last = gated.trainer->buckets().size() - 1;
+  const std::size_t last = gated.step->buckets().size() - 1;
   REQUIRE(last > 2);
   const auto before = gated.weights_now(last - 1), last_before = gated.weights_now(last);
   Gate gate;
   gated.all_reduce.block_last(gate);
-  gated.trainer->run(random_batch(3, kBatch), {}, gated.device->mark());
+  gated.step->run(random_batch(3, kBatch), {}, gated.device->mark());
   const auto begun = std::chrono::steady_clock::now();
   while (gated.weights_now(last - 1) == before && std::chrono::steady_clock::now() - begun < kLongest)
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   CHECK(gated.weights_now(last - 1) != before);
   CHECK(gated.weights_now(last) == last_before);
   gate.open();
-  gated.trainer->finish();
+  gated.step->finish();
 }
 
 TEST_CASE("updates beside backward have the bits of updates after it") {
@@ -262,7 +262,7 @@ TEST_CASE("sharded steps keep a share of the optimizer's state in GPU memory") {
     Optimizer optimizer(*device, model.parameters(), AdamW{}, 0.1f, 0.9, kept_by(strategy));
     Ledger ledger(0);
     Activity activity;
-    const auto trainer = make_step({model, *all_reduce, optimizer, ledger, activity}, {}, {.strategy = strategy});
+    const auto step = make_step({model, *all_reduce, optimizer, ledger, activity}, {}, {.strategy = strategy});
     world.barrier();
     const std::size_t after = free_memory();
     world.barrier();
@@ -334,18 +334,17 @@ TEST_CASE("rounds give the weights of the CPU") {
     CHECK(found.measure == Approx(expected.measure).epsilon(1e-5));
     CHECK(found.steps == expected.steps);
     CHECK(gpu.optimizer.step() == cpu.optimizer.step());
-    CHECK(gpu.trainer->own_seconds() >= 0);
+    CHECK(gpu.step->own_seconds() >= 0);
     ++number;
   }
-  for (Run* run : {&gpu, &cpu}) run->trainer->finish();
+  for (Run* run : {&gpu, &cpu}) run->step->finish();
   CHECK(farthest(weights(gpu), start) > 1e-2);
   CHECK(farthest(weights(gpu), weights(cpu)) < 1e-5);
-  if (const DeviceView velocity = gpu.trainer->kept_state().outer_velocity())
-    CHECK(farthest(values_of(gpu, velocity), values_of(cpu, cpu.trainer->kept_state().outer_velocity())) < 1e-5);
+  if (const DeviceView velocity = gpu.step->kept_state().outer_velocity())
+    CHECK(farthest(values_of(gpu, velocity), values_of(cpu, cpu.step->kept_state().outer_velocity())) < 1e-5);
   for (const bool states : {true, false}) {
     const auto gathered = [&](Run& run) {
-      return values_of(run,
-                       run.trainer->kept_state().gather(states ? run.optimizer.state(0) : run.optimizer.average()));
+      return values_of(run, run.step->kept_state().gather(states ? run.optimizer.state(0) : run.optimizer.average()));
     };
     CHECK(farthest(gathered(gpu), gathered(cpu)) < 1e-5);
   }
@@ -368,7 +367,7 @@ TEST_CASE("after a round all ranks have the same weights, and narrow copies of t
     run.round(number, 2 * options.global_batch);
     expect_narrow_copies();
   }
-  run.trainer->finish();
+  run.step->finish();
   expect_narrow_copies();
   const auto weights = run.weights();
   const std::uint64_t bits =
@@ -383,7 +382,7 @@ TEST_CASE("in fp16 each rank skips its own updates that overflow") {
   LossScaling& scaling = *run.device->loss_scaling();
   scaling.set_state({.scale = overflows ? 0x1p24f : 1024, .good_steps = 0});
   run.round(0, 2 * options.global_batch);
-  run.trainer->finish();
+  run.step->finish();
   CHECK(scaling.state().scale == (overflows ? 0x1p22f : 1024));
   CHECK(scaling.state().good_steps == (overflows ? 0 : 2));
   for (const float weight : test::floats_of(*run.device, run.model.parameters().weights()))
@@ -425,11 +424,11 @@ TEST_CASE("a round may have more marks than are kept") {
   if (many_ranks()) return;
   const StepOptions options = local_steps("average");
   Run run(Precision::bf16, Sgd{}, kSomeBuckets, nullptr, options);
-  run.trainer->hooks.before_part = [&](std::size_t) {
+  run.step->hooks.before_part = [&](std::size_t) {
     for (std::size_t mark = 0; mark < cuda::LaneClock::kRemembered / 3; ++mark) run.device->mark();
   };
   for (std::uint64_t number = 0; number < 2; ++number) run.round(number, 4 * options.global_batch);
-  run.trainer->finish();
+  run.step->finish();
   CHECK(run.ledger.close(run.world).mean().steps == 8);
 }
 
@@ -450,10 +449,10 @@ TEST_CASE("a round allocates no GPU memory") {
   options.round.world = &world;  // of this run of the test
   Run run(Precision::bf16, AdamW{}, kSomeBuckets, nullptr, options);
   for (std::uint64_t number = 0; number < 3; ++number) run.round(number, 2 * options.global_batch);
-  run.trainer->finish();
+  run.step->finish();
   const std::size_t before = free_memory();
   for (std::uint64_t number = 3; number < 6; ++number) run.round(number, 2 * options.global_batch);
-  run.trainer->finish();
+  run.step->finish();
   CHECK(free_memory() == before);
 }
 

@@ -52,15 +52,14 @@ void train(Mistake mistake) {
   Optimizer optimizer(*device, model.parameters(), Sgd{.momentum = 0.9f}, 0.05f, 0.9);
   Ledger ledger(0);
   Activity activity;
-  const auto trainer =
-      make_step({model, all_reduce, optimizer, ledger, activity}, {.bytes = std::size_t{64} << 10}, {});
+  const auto step = make_step({model, all_reduce, optimizer, ledger, activity}, {.bytes = std::size_t{64} << 10}, {});
   model.parameters().initialize(7);
   optimizer.begin_average();
-  for (std::size_t step = 0; step < kSteps; ++step) {
-    const StepPlan plan{0, {step * kBatch, (step + 1) * kBatch}, false};
-    trainer->run(test::image_batch(plan, plan.positions, kSide * kSide * 3, kClasses), {}, device->mark());
+  for (std::size_t number = 0; number < kSteps; ++number) {
+    const StepPlan plan{0, {number * kBatch, (number + 1) * kBatch}, false};
+    step->run(test::image_batch(plan, plan.positions, kSide * kSide * 3, kClasses), {}, device->mark());
   }
-  trainer->finish();
+  step->finish();
 }
 
 Ending ending_of_training(Mistake mistake) {
