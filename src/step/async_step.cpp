@@ -32,7 +32,7 @@ GradientBuckets cut_for_owners(const StepTools& tools, const BucketOptions& opti
 }  // namespace
 
 AsyncStep::AsyncStep(const StepTools& tools, const BucketOptions& buckets, const StepOptions& options)
-    : RoundStep(tools, cut_for_owners(tools, buckets), tools.model.parameters().gradients(), options),
+    : RoundStep(tools, cut_for_owners(tools, buckets), tools.model.parameters().gradients(), options, false),
       bucket_options_(buckets),
       host_of_gpu_(device_.info().shares_host_memory ? nullptr : make_host(options.round)),
       host_(host_of_gpu_ ? *host_of_gpu_ : device_),

@@ -63,7 +63,7 @@ LocalStep::LocalStep(const StepTools& tools, const BucketOptions& buckets, const
 
 LocalStep::LocalStep(const StepTools& tools, const BucketOptions& buckets, const StepOptions& options,
                      DeviceView differences)
-    : RoundStep(tools, cut_differences(tools, buckets, differences), differences, options),
+    : RoundStep(tools, cut_differences(tools, buckets, differences), differences, options, true),
       bucket_options_(buckets),
       trained_(joined(segments_of(parameters(), false))),
       statistics_(joined(segments_of(parameters(), true))),

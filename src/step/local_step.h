@@ -23,7 +23,6 @@ class LocalStep final : public RoundStep {
 
   void expect(const StepPlan& next) override;
   void continue_with(const StepOptions& options) override;
-  bool weights_apart() const override { return true; }
   DeviceView gather(DeviceView state) override;
   void adopt(DeviceView gathered, DeviceView state) override { device_.copy(gathered, state); }
   DeviceView outer_velocity() override { return keeps_velocity_ ? velocity_.view() : DeviceView{}; }

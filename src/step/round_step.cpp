@@ -22,13 +22,12 @@ float weight_of(std::size_t samples, const Batch& batch) {
 
 }  // namespace
 
-RoundStep::RoundStep(const StepTools& tools, GradientBuckets buckets, DeviceView exchanged, const StepOptions& options)
-    : Step(tools, std::move(buckets), true),
+RoundStep::RoundStep(const StepTools& tools, GradientBuckets buckets, DeviceView exchanged, const StepOptions& options,
+                     bool weights_apart)
+    : Step(tools, std::move(buckets), options.part_plan(), make_tick(tools.activity, nullptr),
+           {.many_updates = true, .weights_apart = weights_apart}),
       exchanged_(exchanged),
       options_(options),
-      slots_(tools.model),
-      parts_(options.part_plan()),
-      passes_(tools.model, tools.activity, [&activity = tools.activity] { activity.tick(); }),
       exchange_(make_round_exchange(tools, options, passes_)),
       metrics_(device_.allocate(slots_.metrics(exchanged).bytes)) {}
 
@@ -43,39 +42,8 @@ void RoundStep::continue_with(const StepOptions& options) {
   clock_.discard();
 }
 
-StepMetrics RoundStep::run(const Batch& batch, const ControlFlags& flags, const Mark& begun) {
-  clock_.begin(device_.timed(begun));  // a long round has more marks than are kept
-  const StepMetrics metrics = [&] {
-    const LaneSpan span = clock_.span_of_step("step");
-    return take(batch, flags);
-  }();
-  clock_.end(metrics.steps);
-  clock_.settle_last();  // a GPU may have nothing to do for a moment
-  return metrics;
-}
-
-StepMetrics RoundStep::take(const Batch& batch, const ControlFlags& flags) {
-  const std::span<const BatchPart> parts = parts_.of(batch.step.global_batch(), batch.size());
-  load_first(batch, passes_, parts.front());
-  clock_.loaded(device_.timed(device_.mark()));
-  compute(batch, parts);
-  tools_.optimizer.set_step(steps_before_ + steps_of(batch));
-  send_metrics(flags);
-  clock_.end_parts();
-  clock_.computed();
-  prefetch(parts_);
-  wait_for_metrics(batch, flags);
-  StepMetrics metrics = slots_.read(exchanged_);
-  metrics.steps = steps_of(batch);
-  metrics.expect_finite(tools_.optimizer.step() == 0);
-  updating_ = true;
-  update(weight_of(batch.size(), batch));
-  updating_ = false;
-  return metrics;
-}
-
-// Computes this rank's share of a round, each part with the weights that are there for it.
-void RoundStep::compute(const Batch& batch, std::span<const BatchPart> parts) {
+// Computes each part with the weights that are there for it.
+void RoundStep::compute(const Batch& batch, std::span<const BatchPart> parts, const ControlFlags& flags) {
   device_.zero(metrics_.view());
   for (const BatchPart& part : parts) {
     if (part.samples.size() == 0) break;
@@ -87,6 +55,20 @@ void RoundStep::compute(const Batch& batch, std::span<const BatchPart> parts) {
     clock_.end_part();  // a GPU always has work, but no more than that of a part
   }
   end_round();
+  tools_.optimizer.set_step(steps_before_ + steps_of(batch));
+  send_metrics(flags);
+  clock_.end_parts();
+}
+
+StepMetrics RoundStep::conclude(const Batch& batch, const ControlFlags& flags) {
+  wait_for_metrics(batch, flags);
+  StepMetrics metrics = slots_.read(exchanged_);
+  metrics.steps = steps_of(batch);
+  metrics.expect_finite(tools_.optimizer.step() == 0);
+  updating_ = true;
+  update(weight_of(batch.size(), batch));
+  updating_ = false;
+  return metrics;
 }
 
 void RoundStep::compute(const Batch& batch, const BatchPart& part) {

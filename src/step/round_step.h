@@ -5,7 +5,6 @@
 #include <span>
 
 #include "src/step/gradient_exchange.h"
-#include "src/step/passes.h"
 #include "src/step/step.h"
 
 namespace annulus {
@@ -16,10 +15,10 @@ namespace annulus {
 class RoundStep : public Step, public KeptState {
  public:
   // `exchanged`: the arena whose buckets are all-reduced after a round; the first one holds the metrics.
-  RoundStep(const StepTools& tools, GradientBuckets buckets, DeviceView exchanged, const StepOptions& options);
+  RoundStep(const StepTools& tools, GradientBuckets buckets, DeviceView exchanged, const StepOptions& options,
+            bool weights_apart);
 
   void expect(const StepPlan& next) override;
-  StepMetrics run(const Batch& batch, const ControlFlags& flags, const Mark& begun) override;
   void finish() override;
   void continue_with(const StepOptions& options) override;
   bool between_steps() const override { return !updating_; }
@@ -43,17 +42,14 @@ class RoundStep : public Step, public KeptState {
   const DeviceView exchanged_;
 
  private:
-  StepMetrics take(const Batch& batch, const ControlFlags& flags);
-  void compute(const Batch& batch, std::span<const BatchPart> parts);
+  void compute(const Batch& batch, std::span<const BatchPart> parts, const ControlFlags& flags) override;
+  StepMetrics conclude(const Batch& batch, const ControlFlags& flags) override;
   void compute(const Batch& batch, const BatchPart& part);
   void send_metrics(ControlFlags flags);
   void wait_for_metrics(const Batch& batch, const ControlFlags& flags);
   std::size_t steps_of(const Batch& batch) const;
 
   StepOptions options_;
-  MetricsSlots slots_;
-  PartPlan parts_;
-  Passes passes_;
   const std::unique_ptr<GradientExchange> exchange_;
   Buffer metrics_;  // means over the round so far, each part's with its weight
   std::uint64_t steps_before_ = 0;

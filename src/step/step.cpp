@@ -3,29 +3,53 @@
 #include <utility>
 
 #include "kernels/base/subnormals.h"
-#include "src/step/passes.h"
 
 namespace annulus {
 
-Step::Step(const StepTools& tools, GradientBuckets buckets, bool meets)
+Step::Step(const StepTools& tools, GradientBuckets buckets, const PartPlan& parts, std::function<void()> tick,
+           const Traits& traits)
     : tools_(tools),
       device_(tools.model.device()),
-      clock_(device_, tools.ledger, tools.activity, tools.lane, tools.all_reduce.info().reduces, meets),
-      buckets_(std::move(buckets)) {
+      clock_(device_, tools.ledger, tools.activity, tools.lane, tools.all_reduce.info().reduces, traits.meets),
+      buckets_(std::move(buckets)),
+      slots_(tools.model),
+      parts_(parts),
+      passes_(tools.model, tools.activity, std::move(tick)),
+      traits_(traits) {
   expect_flushed_subnormals();
   tools.activity.plan(buckets_.size());
 }
 
-void Step::load_first(const Batch& batch, Passes& passes, const BatchPart& first) {
-  const LaneSpan input = clock_.span_of_step("wait for images");
-  passes.load(batch, first);
+StepMetrics Step::run(const Batch& batch, const ControlFlags& flags, const Mark& begun) {
+  clock_.begin(kept(begun));
+  const StepMetrics metrics = [&] {
+    const LaneSpan span = clock_.span_of_step("step");
+    return take(batch, flags);
+  }();
+  clock_.end(metrics.steps);
+  // Otherwise it may still run on a GPU, which has nothing to do for a moment after many updates.
+  if (device_.info().shares_host_memory || traits_.many_updates) clock_.settle_last();
+  return metrics;
 }
 
-// Copies the first part only; later parts are copied while earlier ones compute.
-void Step::prefetch(PartPlan& parts) {
+StepMetrics Step::take(const Batch& batch, const ControlFlags& flags) {
+  const std::span<const BatchPart> parts = parts_.of(batch.step.global_batch(), batch.size());
+  {
+    const LaneSpan input = clock_.span_of_step("wait for images");
+    passes_.load(batch, parts.front());
+  }
+  clock_.loaded(kept(device_.mark()));
+  compute(batch, parts, flags);
+  clock_.computed();
+  prefetch();
+  return conclude(batch, flags);
+}
+
+// Copies the next batch's first part only; later parts are copied while earlier ones compute.
+void Step::prefetch() {
   const Batch* const next = hooks.peek_next();
   if (next == nullptr) return;
-  const BatchPart first = parts.of(next->step.global_batch(), next->size()).front();
+  const BatchPart first = parts_.of(next->step.global_batch(), next->size()).front();
   device_.prefetch(std::as_bytes(samples_of(*next, first)));
 }
 

@@ -2,19 +2,20 @@
 
 #include <cstddef>
 #include <functional>
+#include <span>
 
 #include "collectives/gradient_buckets.h"
 #include "src/data/loader.h"
 #include "src/step/gradient_noise.h"
 #include "src/step/kept_state.h"
+#include "src/step/parts.h"
+#include "src/step/passes.h"
 #include "src/step/step_clock.h"
 #include "src/step/step_metrics.h"
 #include "src/step/step_options.h"
 #include "src/step/step_tools.h"
 
 namespace annulus {
-
-class Passes;
 
 // A data-parallel training step, or what counts as several: every rank computes its share of a batch, and then all
 // ranks have the same weights, or will have after finish().
@@ -50,7 +51,7 @@ class Step {
   //
   // On a GPU a synchronous step may still be running when this returns: the loss is known early in backward, and the
   // rest of the step has been queued on the lane. The step's times are booked during the next step.
-  virtual StepMetrics run(const Batch& batch, const ControlFlags& flags, const Mark& begun) = 0;
+  StepMetrics run(const Batch& batch, const ControlFlags& flags, const Mark& begun);
 
   // Completes the last step. run() returns while the all-reduces of deferred buckets (see GradientBuckets) are still
   // running and their parameters not yet updated, or while weights are being gathered; normally the next step completes
@@ -65,7 +66,7 @@ class Step {
   // Whether the parameters follow a whole number of steps, also if an exception ended a step.
   virtual bool between_steps() const = 0;
   // Whether ranks have weights of their own until finish().
-  virtual bool weights_apart() const { return false; }
+  bool weights_apart() const { return traits_.weights_apart; }
   // Takes the norms of this rank's gradients, for the gradient-noise scale; null if they cannot be taken.
   virtual PartNormProbe* part_norms() { return nullptr; }
   virtual KeptState& kept_state() = 0;
@@ -76,16 +77,35 @@ class Step {
   double own_seconds() const { return clock_.own_seconds(); }
 
  protected:
-  // `meets`: see StepClock.
-  Step(const StepTools& tools, GradientBuckets buckets, bool meets);
+  // What differs between kinds of steps.
+  struct Traits {
+    bool meets = true;           // see StepClock
+    bool many_updates = false;   // the parts of a share have updates of their own, and marks are kept part by part
+    bool weights_apart = false;  // see weights_apart()
+  };
+  Step(const StepTools& tools, GradientBuckets buckets, const PartPlan& parts, std::function<void()> tick,
+       const Traits& traits);
 
-  void load_first(const Batch& batch, Passes& passes, const BatchPart& first);
-  void prefetch(PartPlan& parts);
+  // The two halves of run(). `parts`: of this rank's share; the first one is loaded. Computes the parts, and begins to
+  // send the metrics.
+  virtual void compute(const Batch& batch, std::span<const BatchPart> parts, const ControlFlags& flags) = 0;
+  // Waits for the metrics, and updates.
+  virtual StepMetrics conclude(const Batch& batch, const ControlFlags& flags) = 0;
 
   const StepTools tools_;
   Device& device_;
   StepClock clock_;
   GradientBuckets buckets_;
+  MetricsSlots slots_;
+  PartPlan parts_;
+  Passes passes_;
+
+ private:
+  StepMetrics take(const Batch& batch, const ControlFlags& flags);
+  void prefetch();
+  Mark kept(const Mark& mark) const { return traits_.many_updates ? device_.timed(mark) : mark; }
+
+  const Traits traits_;
 };
 
 }  // namespace annulus

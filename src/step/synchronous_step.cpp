@@ -17,12 +17,10 @@ GradientBuckets cut_for_step(const StepTools& tools, const BucketOptions& bucket
 
 SynchronousStep::SynchronousStep(const StepTools& tools, const BucketOptions& buckets, const StepOptions& options,
                                  std::unique_ptr<UpdateShare> share)
-    : Step(tools, cut_for_step(tools, buckets, *share), options.pipeline == nullptr || options.ranks > 1),
+    : Step(tools, cut_for_step(tools, buckets, *share), options.part_plan(),
+           make_tick(tools.activity, options.pipeline), {.meets = options.pipeline == nullptr || options.ranks > 1}),
       bucket_options_(buckets),
       table_(tied_table(tools.model)),
-      slots_(tools.model),
-      parts_(options.part_plan()),
-      passes_(tools.model, tools.activity, make_tick(tools.activity, options.pipeline)),
       exchange_(make_exchange(tools_, options, passes_, clock_)),
       stack_(device_, tools.all_reduce, gradients(), passes_.written()),
       measures_parts_(table_.size() == 0 || options.shards > 0),
@@ -52,32 +50,7 @@ void SynchronousStep::continue_with(const StepOptions& options) {
   clock_.discard();
 }
 
-StepMetrics SynchronousStep::run(const Batch& batch, const ControlFlags& flags, const Mark& begun) {
-  clock_.begin(begun);
-  const StepMetrics metrics = [&] {
-    const LaneSpan span = clock_.span_of_step("step");
-    return take(batch, flags);
-  }();
-  clock_.end(metrics.steps);
-  if (device_.info().shares_host_memory) clock_.settle_last();  // the step is complete
-  return metrics;
-}
-
-StepMetrics SynchronousStep::take(const Batch& batch, const ControlFlags& flags) {
-  const std::span<const BatchPart> parts = parts_.of(batch.step.global_batch(), batch.size());
-  load_first(batch, passes_, parts.front());
-  clock_.loaded(device_.mark());
-  compute(batch, parts, flags);
-  clock_.computed();
-  prefetch(parts_);
-  const StepMetrics found = metrics();
-  if (found.control_flags.copy > 0) hooks.before_update();
-  updater_.update();
-  return found;
-}
-
-// Computes the gradients of this rank's share, whose first part is already loaded, and sends them bucket by bucket as
-// they become final.
+// Sends gradients bucket by bucket as they become final.
 void SynchronousStep::compute(const Batch& batch, std::span<const BatchPart> parts, const ControlFlags& flags) {
   part_norms_.begin_step(batch.step.global_batch());
   stack_.begin(parts.size());
@@ -116,6 +89,13 @@ void SynchronousStep::send(std::size_t count) {
   part_norms_.ready(count);
   stack_.add(count);
   buckets_.ready(count);
+}
+
+StepMetrics SynchronousStep::conclude(const Batch& /*batch*/, const ControlFlags& /*flags*/) {
+  const StepMetrics found = metrics();
+  if (found.control_flags.copy > 0) hooks.before_update();
+  updater_.update();
+  return found;
 }
 
 // Waits for the first bucket, and reads the step's metrics from it.

@@ -4,7 +4,6 @@
 
 #include "src/step/gradient_exchange.h"
 #include "src/step/gradient_stack.h"
-#include "src/step/passes.h"
 #include "src/step/step.h"
 #include "src/step/updater.h"
 
@@ -19,7 +18,6 @@ class SynchronousStep final : public Step {
   SynchronousStep(const StepTools& tools, const BucketOptions& buckets, const StepOptions& options,
                   std::unique_ptr<UpdateShare> share);
 
-  StepMetrics run(const Batch& batch, const ControlFlags& flags, const Mark& begun) override;
   void finish() override;
   void continue_with(const StepOptions& options) override;
   bool between_steps() const override { return updater_.between_steps(); }
@@ -28,8 +26,8 @@ class SynchronousStep final : public Step {
 
  private:
   void plan(const StepOptions& options);
-  StepMetrics take(const Batch& batch, const ControlFlags& flags);
-  void compute(const Batch& batch, std::span<const BatchPart> parts, const ControlFlags& flags);
+  void compute(const Batch& batch, std::span<const BatchPart> parts, const ControlFlags& flags) override;
+  StepMetrics conclude(const Batch& batch, const ControlFlags& flags) override;
   void begin_sending(ControlFlags flags);
   void backward(const Batch& batch, const BatchPart& part);
   void send(std::size_t gradients);
@@ -39,9 +37,6 @@ class SynchronousStep final : public Step {
 
   const BucketOptions bucket_options_;
   const Range table_;
-  MetricsSlots slots_;
-  PartPlan parts_;
-  Passes passes_;
   const std::unique_ptr<GradientExchange> exchange_;
   GradientStack stack_;
   const bool measures_parts_;  // the rows of a shared embedding's gradient would be missing
