@@ -80,6 +80,11 @@ FOLDERS = ("kernels", "collectives", "models", "src", "tests")  # tests/ may inc
 VENDOR = re.compile(r"^(dnnl|oneapi/dnnl|cuda|cudnn|cublas|nccl|nv)", re.IGNORECASE)
 HDF5 = re.compile(r"^(hdf5|H5)")
 
+# The step is the same for all strategies: the parts of rounds are known to each other, to the factory and to the
+# command line only.
+ROUNDS = re.compile(r"^src/step/((round|local|async)_\w+|look_ahead)\.h$")
+KNOWS_ROUNDS = re.compile(r"^src/(step/((round|local|async)_\w+|look_ahead|strategy|strategies)\.(h|cpp)|cli/.*)$")
+
 JSON_PARSER = re.compile(r"json::(parse|accept|sax_parse|from_\w+)\(")
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
@@ -100,6 +105,8 @@ def complaint(path, quote, name):
             allowed = {module} | MODULES[module] | ASSEMBLY.get(path.as_posix(), set())
             if target.parent.as_posix() not in allowed:
                 return f"{module}/ may include only {', '.join(sorted(allowed))}"
+        if folder != "tests" and ROUNDS.match(name) and not KNOWS_ROUNDS.match(path.as_posix()):
+            return "only rounds, src/step/strategies.cpp and src/cli/ know the parts of rounds"
     elif quote == '"':
         return "an include of our own is written from the root: folder/file.h"
     if VENDOR.match(name):
@@ -160,6 +167,8 @@ def self_test():
         ("src/io/a.cpp", '#include "tests/mpi/helper.h"'),
         ("src/io/a.cpp", '#include "../kernels/base/error.h"'),
         ("src/io/a.cpp", '#include "run.h"'),
+        ("src/step/synchronous_step.cpp", '#include "src/step/round_options.h"'),
+        ("src/train/survival.cpp", '#include "src/step/async_step.h"'),
         ("tests/unit/a.cpp", "#include <kernels/base/error.h>"),
     ]
     good = [
@@ -173,6 +182,8 @@ def self_test():
         ("tests/unit/a.cpp", "#include <hdf5.h>"),
         ("src/step/a.cpp", '#include "models/network/network.h"'),
         ("tests/unit/a.cpp", '#include "src/train/train.h"'),
+        ("src/step/strategies.cpp", '#include "src/step/local_step.h"'),
+        ("src/step/local_step.h", '#include "src/step/round_step.h"'),
     ]
     for cases, wanted in ((bad, 1), (good, 0)):
         for file, line in cases:

@@ -30,7 +30,7 @@ struct NamedTensor {
   // parameter.
   std::vector<std::vector<float>> states;
   std::vector<float> average{};         // the values' moving average; empty if the run keeps none
-  std::vector<float> outer_velocity{};  // for the local strategy's outer optimizer; empty if there is none
+  std::vector<float> outer_velocity{};  // of an outer optimizer; empty if there is none
 };
 
 // The groups in a checkpoint's file, in which each parameter has an array under that parameter's name: the values, the

@@ -34,7 +34,7 @@ Loader::Loader(const Samples& dataset, const InputPlan& plan, const BatchRequest
       cursor_(request.start),
       times_(plan.workers) {
   // Rank 0's share of a full step is the largest there is, so nothing is allocated later.
-  const StepPlan full{0, {0, std::min(request.global_batch, dataset.info().size)}, false, {}, request.piece_size};
+  const StepPlan full{0, {0, std::min(request.global_batch, dataset.info().size)}, false, {}, request.round.piece_size};
   reserve(full.share(0, request.ranks, request.shards, request.unit).size());
   for (std::size_t worker = 0; worker < plan.workers; ++worker)
     threads_.emplace_back([this, worker](const std::stop_token& stop) { work(stop, worker); });
@@ -148,9 +148,9 @@ std::optional<Loader::Portion> Loader::take(const std::stop_token& stop) {
 }
 
 StepPlan Loader::plan_next() {
-  if (!request_.planned) {
+  if (!request_.round.planned) {
     StepPlan step = plan_step(cursor_, dataset_.info().size, request_.global_batch);
-    step.piece_size = request_.piece_size;
+    step.piece_size = request_.round.piece_size;
     return step;
   }
   std::vector<std::size_t> units = std::move(planned_.front());

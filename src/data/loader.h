@@ -14,6 +14,7 @@
 #include "kernels/base/host_memory.h"
 #include "kernels/base/mixed_label.h"
 #include "src/data/input_plan.h"
+#include "src/data/round_plan.h"
 #include "src/data/sample_reader.h"
 #include "src/data/sampler.h"
 #include "src/data/samples.h"
@@ -52,8 +53,7 @@ struct BatchRequest {
   // This rank's place among the node's ranks, which share a file cache and thus the hints about what will be read.
   int local_rank = 0, local_size = 1;
   std::size_t shards = 0, unit = 1;  // see StepPlan::share()
-  std::size_t piece_size = 0;        // see StepPlan
-  bool planned = false;              // plan(), not global_batch, gives every step's size
+  RoundPlan round{};
 };
 
 // Reads and prepares this rank's share in every step ahead of time: plan.workers threads read the samples batch by
@@ -71,7 +71,7 @@ class Loader {
   ~Loader();
 
   // Plans the next step: units per rank, the same on all ranks. Called a step ahead, so that samples are read in time.
-  // REQUIRES: request.planned.
+  // REQUIRES: request.round.planned.
   void plan(std::vector<std::size_t> units);
 
   // Returns next()'s step plan, perhaps before the samples are read. Throws like next().
@@ -121,7 +121,7 @@ class Loader {
   bool newest_has_samples() { return !failed_ && opened_ > 0 && newest().taken < newest().size(); }
   bool may_open() const {
     return !failed_ && cursor_.epoch < request_.end_epoch && opened_ - delivered_ < slots_.size() - 1 &&
-           (!request_.planned || !planned_.empty());
+           (!request_.round.planned || !planned_.empty());
   }
   bool ended() const { return delivered_ == opened_ && cursor_.epoch >= request_.end_epoch; }
   const Slot& await_next(std::unique_lock<std::mutex>& lock, const std::function<bool(const Slot&)>& ready);

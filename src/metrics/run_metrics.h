@@ -37,8 +37,7 @@ class RunMetrics {
 
   // To be called after each step over `samples` samples. A logged step resolves the timings of all steps since the
   // previous logged step and adds them to `epoch`'s; it is collective. It also measures the gradient norm, unless
-  // clipping already does, or the step is a round, which has no single gradient, and adds an estimate to the gradient
-  // noise.
+  // clipping already does, or the step has no single gradient, and adds an estimate to the gradient noise.
   void step(const Place& place, const StepMetrics& found, std::size_t samples, EpochResult& epoch);
 
   void evaluation(const Place& place, const Evaluation& found);

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "kernels/base/allowed_resources.h"
+#include "kernels/base/error.h"
 #include "kernels/base/exact_sum.h"
 #include "kernels/base/host_memory.h"
 #include "kernels/base/split.h"
@@ -17,7 +18,7 @@ namespace {
 constexpr std::size_t kPredicted = 2;  // steps that weights are predicted ahead
 
 // The device on which owners update if ranks compute on GPUs.
-std::unique_ptr<Device> make_host(const RoundOptions& options) {
+std::unique_ptr<Device> make_host(const AsyncRounds& options) {
   const int processors = allowed_processors().count;
   return make_device("cpu", std::clamp(processors / options.world->local_size(), 1, options.threads));
 }
@@ -32,9 +33,11 @@ GradientBuckets cut_for_owners(const StepTools& tools, const BucketOptions& opti
 }  // namespace
 
 AsyncStep::AsyncStep(const StepTools& tools, const BucketOptions& buckets, const StepOptions& options)
-    : RoundStep(tools, cut_for_owners(tools, buckets), tools.model.parameters().gradients(), options, false),
+    : RoundStep(tools, cut_for_owners(tools, buckets), tools.model.parameters().gradients(), options,
+                std::get<AsyncRounds>(options.strategy).round, false),
       bucket_options_(buckets),
-      host_of_gpu_(device_.info().shares_host_memory ? nullptr : make_host(options.round)),
+      async_(std::get<AsyncRounds>(options.strategy)),
+      host_of_gpu_(device_.info().shares_host_memory ? nullptr : make_host(async_)),
       host_(host_of_gpu_ ? *host_of_gpu_ : device_),
       weights_(host_.allocate(parameters().gradients().bytes)),
       sums_(host_.allocate(parameters().gradients().bytes)),
@@ -45,7 +48,7 @@ AsyncStep::AsyncStep(const StepTools& tools, const BucketOptions& buckets, const
 
 void AsyncStep::plan() {
   const std::vector<Range> chunks = own_chunks();
-  if (round_options().staleness > 0)
+  if (async_.staleness > 0)
     look_ahead_.emplace(host_, floats(weights_.view()).size(), chunks, tools_.optimizer.momentum(), kPredicted);
   const auto sum_digits = [this](DeviceView digits) {
     AllReduce& all_reduce = tools_.all_reduce;
@@ -57,14 +60,14 @@ void AsyncStep::plan() {
   tools_.optimizer.keep(chunks, sum_digits, host_, {weights_.view(), sums_.view(), {}, {}});
   // When a part begins, the contributions to at most `staleness` + 1 steps are not used yet: a part that takes
   // several steps may be due in the step in which the next part begins; they are added to that step's.
-  server_ =
-      make_parameter_server(*round_options().world, chunks, floats(sums_.view()).size(), round_options().staleness + 2);
+  server_ = make_parameter_server(*async_.world, chunks, floats(sums_.view()).size(), async_.staleness + 2);
 }
 
 void AsyncStep::continue_with(const StepOptions& options) {
   stop();
   server_->withdraw();
-  RoundStep::continue_with(options);
+  async_ = std::get<AsyncRounds>(options.strategy);
+  continue_round(options, async_.round);
   buckets_ = cut_for_owners(tools_, bucket_options_);
   done_ = 0;
   plan();
@@ -80,10 +83,10 @@ void AsyncStep::stop() {
 
 void AsyncStep::expect(const StepPlan& next) {
   RoundStep::expect(next);
-  const RoundOptions& options = round_options();
-  const std::size_t steps = (next.global_batch() + options.global_batch - 1) / options.global_batch;
-  round_.emplace(next, options.ranks, options.batch, steps);
-  options.world->begin_section(tools_.optimizer.step(), static_cast<int>(options.servers > 0 ? options.ranks : 0));
+  const std::size_t steps = (next.global_batch() + options().global_batch - 1) / options().global_batch;
+  const std::size_t ranks = async_.round.ranks;
+  round_.emplace(next, ranks, async_.round.batch, steps);
+  async_.world->begin_section(tools_.optimizer.step(), static_cast<int>(async_.servers > 0 ? ranks : 0));
   if (!serves()) return;
   if (done_ == 0) publish_initial();
   owner_ = std::async(std::launch::async, [this, threads = cpu::threads()] {
@@ -124,8 +127,23 @@ void AsyncStep::end_round() {
     pull();
     if (owner_.valid()) owner_.get();
     done_ += round_->size();
-    round_options().world->end_section();
+    async_.world->end_section();
   });
+}
+
+// If ranks were lost in a round that all others have completed, these send their metrics again.
+void AsyncStep::wait_for_metrics(const Batch& batch, const ControlFlags& flags) {
+  double share = 1;  // of the round's samples, by the ranks that are left
+  while (true) try {
+      return RoundStep::wait_for_metrics(batch, flags);
+    } catch (const Error&) {
+      if (!hooks.regroup()) throw;
+      const double before = share;
+      share = weight_of(batch.size(), batch);
+      async_.world->sum({&share, 1});
+      if (share > 0) device_.scale(metrics_.view(), static_cast<float>(before / share), metrics_.view());
+      send_metrics(flags);
+    }
 }
 
 // Zeros elsewhere than in the ranks' chunks are -0, because 0 + -0 is another number than -0.
@@ -140,15 +158,14 @@ DeviceView AsyncStep::gather(DeviceView state) {
 
 // Returns this rank's chunk of every bucket. If all ranks serve, they are the ring's chunks.
 std::vector<Range> AsyncStep::own_chunks() const {
-  const RoundOptions& options = round_options();
-  const bool all_serve = options.servers == 0;
+  const bool all_serve = async_.servers == 0;
   std::vector<Range> chunks;
   for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket) {
     const Range whole = buckets_.range(bucket);
     Range part{};
     if (serves())
-      part = split_blocks(whole.size(), kCacheLine / sizeof(float), all_serve ? options.ranks : options.servers,
-                          all_serve ? rank() : rank() - options.ranks);
+      part = split_blocks(whole.size(), kCacheLine / sizeof(float), all_serve ? async_.round.ranks : async_.servers,
+                          all_serve ? rank() : rank() - async_.round.ranks);
     chunks.push_back({whole.begin + part.begin, whole.begin + part.end});
   }
   return chunks;
@@ -207,8 +224,8 @@ void AsyncStep::update_own_chunks() {
   Optimizer& optimizer = tools_.optimizer;
   for (std::size_t step = 0; step < round_->size(); ++step) {
     bool first = true;
-    for (std::size_t turn = 0; turn < round_options().ranks; ++turn) {
-      const std::size_t from = (rank() + turn) % round_options().ranks;
+    for (std::size_t turn = 0; turn < async_.round.ranks; ++turn) {
+      const std::size_t from = (rank() + turn) % async_.round.ranks;
       if (!round_->contributes(from, step)) continue;
       const std::span<const float> contribution = server_->await_contribution(from);
       if (!contribution.empty()) add(contribution, std::exchange(first, false));

@@ -45,6 +45,7 @@ class AsyncStep final : public RoundStep {
   std::size_t mean_over(const BatchPart& part) const override { return round_->samples(parts()[part.number].due); }
   void end_part(std::size_t number) override;
   void end_round() override;
+  void wait_for_metrics(const Batch& batch, const ControlFlags& flags) override;
 
  private:
   void plan();
@@ -58,16 +59,13 @@ class AsyncStep final : public RoundStep {
   void correct(std::span<float> gradients, bool overflow) const;
   void await_steps(std::uint64_t steps);
 
-  const RoundOptions& round_options() const { return options().round; }
-  bool serves() const { return round_options().servers == 0 || rank() >= round_options().ranks; }
-  std::size_t rank() const { return static_cast<std::size_t>(round_options().world->rank()); }
+  bool serves() const { return async_.servers == 0 || rank() >= async_.round.ranks; }
+  std::size_t rank() const { return static_cast<std::size_t>(async_.world->rank()); }
   std::vector<Range> own_chunks() const;
   std::span<const RoundSteps::Part> parts() const { return round_->parts(rank()); }
   bool due_together(std::size_t a, std::size_t b) const { return parts()[a].due == parts()[b].due; }
   // Returns the earliest step whose weights may be used after `steps` steps.
-  std::uint64_t earliest(std::uint64_t steps) const {
-    return steps - std::min<std::uint64_t>(steps, round_options().staleness);
-  }
+  std::uint64_t earliest(std::uint64_t steps) const { return steps - std::min<std::uint64_t>(steps, async_.staleness); }
 
   // What owners update of an arena, and host memory for it.
   DeviceView served(DeviceView arena) const { return arena.slice(0, sums_.view().bytes); }
@@ -75,6 +73,7 @@ class AsyncStep final : public RoundStep {
   std::span<float> to_host(DeviceView arena);
 
   const BucketOptions bucket_options_;
+  AsyncRounds async_;
   const std::unique_ptr<Device> host_of_gpu_;  // null if the device is the host
   Device& host_;
   Buffer weights_, sums_;    // this rank's chunks are used: their weights, and the sum of a step's gradients

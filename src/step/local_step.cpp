@@ -63,20 +63,23 @@ LocalStep::LocalStep(const StepTools& tools, const BucketOptions& buckets, const
 
 LocalStep::LocalStep(const StepTools& tools, const BucketOptions& buckets, const StepOptions& options,
                      DeviceView differences)
-    : RoundStep(tools, cut_differences(tools, buckets, differences), differences, options, true),
+    : RoundStep(tools, cut_differences(tools, buckets, differences), differences, options,
+                std::get<LocalRounds>(options.strategy).round, true),
       bucket_options_(buckets),
+      local_(std::get<LocalRounds>(options.strategy)),
       trained_(joined(segments_of(parameters(), false))),
       statistics_(joined(segments_of(parameters(), true))),
       common_(device_.allocate(differences.bytes)),
       begun_(device_.allocate(differences.bytes)),
       velocity_(device_.allocate(differences.bytes)),
-      rate_(parse_outer(options.round.outer).rate),
-      keeps_velocity_(parse_outer(options.round.outer).rule.momentum > 0),
-      outer_(device_.plan(parse_outer(options.round.outer).rule, {common_.view(), differences, {}, {velocity_.view()}},
+      rate_(parse_outer(local_.outer).rate),
+      keeps_velocity_(parse_outer(local_.outer).rule.momentum > 0),
+      outer_(device_.plan(parse_outer(local_.outer).rule, {common_.view(), differences, {}, {velocity_.view()}},
                           segments_of(parameters(), false))) {}
 
 void LocalStep::continue_with(const StepOptions& options) {
-  RoundStep::continue_with(options);
+  local_ = std::get<LocalRounds>(options.strategy);
+  continue_round(options, local_.round);
   buckets_ = cut_differences(tools_, bucket_options_, exchanged_);
   apart_ = false;
 }
@@ -141,7 +144,7 @@ void LocalStep::meet() {
 
 DeviceView LocalStep::gather(DeviceView state) {
   const DeviceView mean = parameters().gradients();
-  device_.scale(state, 1 / static_cast<float>(options().round.ranks), mean);
+  device_.scale(state, 1 / static_cast<float>(local_.round.ranks), mean);
   all_reduce_arena(mean);
   return mean;
 }

@@ -44,6 +44,7 @@ class LocalStep final : public RoundStep {
   Range whole() const { return {0, exchanged_.bytes / sizeof(float)}; }
 
   const BucketOptions bucket_options_;
+  LocalRounds local_;
   const std::vector<Range> trained_, statistics_;  // in floats
   Buffer common_;                                  // the weights without this round's differences
   Buffer begun_;                                   // this rank's weights when it began the round

@@ -2,7 +2,6 @@
 
 #include <utility>
 
-#include "kernels/base/error.h"
 #include "src/step/tied_embedding.h"
 
 namespace annulus {
@@ -15,29 +14,24 @@ std::unique_ptr<GradientExchange> make_round_exchange(const StepTools& tools, co
   return std::make_unique<TiedEmbedding>(tools, passes, options.global_batch * model.graph().tokens().length);
 }
 
-// Returns the weight of some samples in the mean over a step.
-float weight_of(std::size_t samples, const Batch& batch) {
-  return static_cast<float>(samples) / static_cast<float>(batch.step.global_batch());
-}
-
 }  // namespace
 
 RoundStep::RoundStep(const StepTools& tools, GradientBuckets buckets, DeviceView exchanged, const StepOptions& options,
-                     bool weights_apart)
-    : Step(tools, std::move(buckets), options.part_plan(), make_tick(tools.activity, nullptr),
+                     const RoundOptions& round, bool weights_apart)
+    : Step(tools, std::move(buckets), PartPlan(EqualParts{round.batch}), make_tick(tools.activity, nullptr),
            {.many_updates = true, .weights_apart = weights_apart}),
       exchanged_(exchanged),
+      metrics_(device_.allocate(slots_.metrics(exchanged).bytes)),
       options_(options),
-      exchange_(make_round_exchange(tools, options, passes_)),
-      metrics_(device_.allocate(slots_.metrics(exchanged).bytes)) {}
+      exchange_(make_round_exchange(tools, options, passes_)) {}
 
 void RoundStep::expect(const StepPlan& /*next*/) {
   steps_before_ = tools_.optimizer.step();  // now, because another thread may make updates from here on
 }
 
-void RoundStep::continue_with(const StepOptions& options) {
+void RoundStep::continue_round(const StepOptions& options, const RoundOptions& round) {
   options_ = options;
-  parts_ = options.part_plan();
+  parts_ = PartPlan(EqualParts{round.batch});
   updating_ = false;
   clock_.discard();
 }
@@ -81,28 +75,18 @@ void RoundStep::compute(const Batch& batch, const BatchPart& part) {
 }
 
 // Sends a round's metrics. Their bucket may hold gradients, too, which nobody reads.
-void RoundStep::send_metrics(ControlFlags flags) {
+void RoundStep::send_metrics(const ControlFlags& wanted) {
   device_.zero(exchanged_.slice(0, buckets_.range(0).end * sizeof(float)));
   device_.copy(metrics_.view(), slots_.metrics(exchanged_));
+  ControlFlags flags = wanted;
   flags.diverged = tools_.optimizer.diverged() ? 1.0f : 0.0f;
   slots_.write(exchanged_, flags);
   buckets_.begin_step();
   buckets_.ready(buckets_.range(0).end);
 }
 
-// If ranks were lost in a round that all others have completed, these send their metrics again.
-void RoundStep::wait_for_metrics(const Batch& batch, const ControlFlags& flags) {
-  double share = 1;  // of the round's samples, by the ranks that are left
-  while (true) try {
-      return clock_.wait_for(buckets_, 0, 0);
-    } catch (const Error&) {
-      if (!hooks.regroup()) throw;
-      const double before = share;
-      share = weight_of(batch.size(), batch);
-      options_.round.world->sum({&share, 1});
-      if (share > 0) device_.scale(metrics_.view(), static_cast<float>(before / share), metrics_.view());
-      send_metrics(flags);
-    }
+float RoundStep::weight_of(std::size_t samples, const Batch& batch) {
+  return static_cast<float>(samples) / static_cast<float>(batch.step.global_batch());
 }
 
 // A round counts as the number of full steps that the samples would take.

@@ -5,6 +5,7 @@
 #include <span>
 
 #include "src/step/gradient_exchange.h"
+#include "src/step/round_options.h"
 #include "src/step/step.h"
 
 namespace annulus {
@@ -16,11 +17,10 @@ class RoundStep : public Step, public KeptState {
  public:
   // `exchanged`: the arena whose buckets are all-reduced after a round; the first one holds the metrics.
   RoundStep(const StepTools& tools, GradientBuckets buckets, DeviceView exchanged, const StepOptions& options,
-            bool weights_apart);
+            const RoundOptions& round, bool weights_apart);
 
   void expect(const StepPlan& next) override;
   void finish() override;
-  void continue_with(const StepOptions& options) override;
   bool between_steps() const override { return !updating_; }
   KeptState& kept_state() override { return *this; }
 
@@ -37,21 +37,27 @@ class RoundStep : public Step, public KeptState {
   // Gives all ranks the same weights. Collective.
   virtual void meet() {}
 
+  void continue_round(const StepOptions& options, const RoundOptions& round);
+  void send_metrics(const ControlFlags& flags);
+  virtual void wait_for_metrics(const Batch& /*batch*/, const ControlFlags& /*flags*/) {
+    clock_.wait_for(buckets_, 0, 0);
+  }
+  // Returns the weight of some samples in the mean over a round.
+  static float weight_of(std::size_t samples, const Batch& batch);
+
   Parameters& parameters() const { return tools_.model.parameters(); }
   const StepOptions& options() const { return options_; }
   const DeviceView exchanged_;
+  Buffer metrics_;  // means over the round so far, each part's with its weight
 
  private:
   void compute(const Batch& batch, std::span<const BatchPart> parts, const ControlFlags& flags) override;
   StepMetrics conclude(const Batch& batch, const ControlFlags& flags) override;
   void compute(const Batch& batch, const BatchPart& part);
-  void send_metrics(ControlFlags flags);
-  void wait_for_metrics(const Batch& batch, const ControlFlags& flags);
   std::size_t steps_of(const Batch& batch) const;
 
   StepOptions options_;
   const std::unique_ptr<GradientExchange> exchange_;
-  Buffer metrics_;  // means over the round so far, each part's with its weight
   std::uint64_t steps_before_ = 0;
   bool updating_ = false;  // some parameters belong to the next round
 };

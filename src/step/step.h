@@ -31,8 +31,8 @@ class Step {
     std::function<void()> before_update = [] {};
     // Called before the second and each further part of a share whose parts have updates of their own.
     std::function<void(std::size_t number)> before_part = [](std::size_t) {};
-    // Called if the exchange of the metrics was interrupted. Returns whether all ranks that are left have computed
-    // their shares, and the all-reduce continues with these.
+    // Called by steps that can do without some ranks, if the exchange of the metrics was interrupted. Returns whether
+    // all ranks that are left have computed their shares, and the all-reduce continues with these.
     std::function<bool()> regroup = [] { return false; };
   };
   Hooks hooks;
@@ -67,11 +67,15 @@ class Step {
   virtual bool between_steps() const = 0;
   // Whether ranks have weights of their own until finish().
   bool weights_apart() const { return traits_.weights_apart; }
+  // Whether Hooks::before_update is called. Otherwise the state can only be copied between steps, after finish() on all
+  // ranks; and the parameters are not enough to continue from after a rank was lost.
+  bool copied_within_steps() const { return !traits_.many_updates; }
   // Takes the norms of this rank's gradients, for the gradient-noise scale; null if they cannot be taken.
   virtual PartNormProbe* part_norms() { return nullptr; }
   virtual KeptState& kept_state() = 0;
 
   const GradientBuckets& buckets() const { return buckets_; }
+  const PartPlan& part_plan() const { return parts_; }
   // Returns how long this rank took for its own part of the last step: until it had nothing left but to wait for other
   // ranks. REQUIRES: the step's times have been booked.
   double own_seconds() const { return clock_.own_seconds(); }

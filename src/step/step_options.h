@@ -4,7 +4,6 @@
 
 #include "collectives/pipeline_link.h"
 #include "src/step/parts.h"
-#include "src/step/round_options.h"
 #include "src/step/strategy.h"
 
 namespace annulus {
@@ -16,17 +15,13 @@ struct StepOptions {
   std::size_t parts = 1;
   // If there are shards (collectives/shard_tree.h; 0: there are none), the parts are this rank's shards instead.
   std::size_t shards = 0, rank = 0, ranks = 1;
-  float clip_norm = 0;           // see Update::clip(); 0: no clipping
-  std::size_t global_batch = 0;  // the maximum of a step; only needed if an embedding is shared, or there are rounds
-  // See make_step(). REQUIRES for all but synchronous: no shards; for local and async no deferring; for async no
-  // clipping.
-  Strategy strategy = Strategy::synchronous;
-  RoundOptions round{};
+  float clip_norm = 0;  // see Update::clip(); 0: no clipping
+  // The maximum of a step; only needed if an embedding is shared, or parts have updates of their own.
+  std::size_t global_batch = 0;
+  StepStrategy strategy = Strategy::synchronous;  // see make_step()
   // The other stages, if the model is a stage of a pipeline; null: it is whole. Then the parts are its micro-batches,
   // and `ranks` those with this stage. REQUIRES: no shards or deferring.
   PipelineLink* pipeline = nullptr;
-
-  PartPlan part_plan() const;
 };
 
 }  // namespace annulus

@@ -13,12 +13,19 @@ GradientBuckets cut_for_step(const StepTools& tools, const BucketOptions& bucket
                        tied_table(tools.model), share.scatters());
 }
 
+PartPlan cut_share(const StepOptions& options) {
+  if (options.shards > 0) return PartPlan(ShardParts{options.shards, options.ranks, options.rank});
+  const EvenParts parts{options.parts};
+  if (options.pipeline == nullptr) return PartPlan(parts);
+  return PartPlan(parts, options.pipeline->stage(), options.pipeline->stages());
+}
+
 }  // namespace
 
 SynchronousStep::SynchronousStep(const StepTools& tools, const BucketOptions& buckets, const StepOptions& options,
                                  std::unique_ptr<UpdateShare> share)
-    : Step(tools, cut_for_step(tools, buckets, *share), options.part_plan(),
-           make_tick(tools.activity, options.pipeline), {.meets = options.pipeline == nullptr || options.ranks > 1}),
+    : Step(tools, cut_for_step(tools, buckets, *share), cut_share(options), make_tick(tools.activity, options.pipeline),
+           {.meets = options.pipeline == nullptr || options.ranks > 1}),
       bucket_options_(buckets),
       table_(tied_table(tools.model)),
       exchange_(make_exchange(tools_, options, passes_, clock_)),
@@ -44,7 +51,7 @@ void SynchronousStep::plan(const StepOptions& options) {
 }
 
 void SynchronousStep::continue_with(const StepOptions& options) {
-  parts_ = options.part_plan();
+  parts_ = cut_share(options);
   buckets_ = cut_for_step(tools_, bucket_options_, *share_);
   plan(options);
   clock_.discard();

@@ -11,7 +11,6 @@
 #include "src/job/foreign_launcher.h"
 #include "src/job/open_device.h"
 #include "src/job/threads.h"
-#include "src/train/training_setup.h"
 
 namespace annulus {
 
@@ -25,19 +24,6 @@ std::string splits(const TrainingInputs& inputs) {
   const std::string training = fmt::format("{} training", inputs.training->info().size);
   if (!inputs.test) return training + " and " + part(inputs.evaluated);
   return training + ", " + part(inputs.evaluated) + " and " + part(*inputs.test);
-}
-
-void announce_rounds(const TrainingInputs& inputs) {
-  if (const auto* async = std::get_if<Async>(&inputs.options.strategy)) {
-    fmt::print("  rounds      of {}, each rank at most {} step{} ahead of the slowest\n", to_string(async->sync_every),
-               async->staleness, async->staleness == 1 ? "" : "s");
-    if (async->servers > 0)
-      fmt::print("  servers     {} of the ranks, from rank {} on: they only update weights\n", async->servers,
-                 inputs.workers());
-  }
-  if (const auto* local = std::get_if<Local>(&inputs.options.strategy))
-    fmt::print("  rounds      of {}, each update with {} samples; outer optimizer: {}\n", to_string(local->sync_every),
-               inputs.unit(), local->outer);
 }
 
 }  // namespace
@@ -83,11 +69,11 @@ void announce(const TrainingInputs& inputs, const Replica& replica, const RunRec
        {unused_tasks(world.size()), warning, unused_wire(replica.all_reduce, parse_wire_type(options.wire))})
     if (!text.empty()) fmt::print("  {}     {}\n", mark, text);
   const std::size_t share = inputs.share(inputs.global_batch);
-  const std::size_t parts =
-      step_options(inputs.replicas(), options, inputs.global_batch).part_plan().of(inputs.global_batch, share).size();
+  const std::size_t parts = PartPlan(replica.step->part_plan()).of(inputs.global_batch, share).size();
   fmt::print("  step        global batch {} ({} on rank 0{}), the loss is the mean over it\n", inputs.global_batch,
              share, parts > 1 ? fmt::format(", in {} {}", parts, options.shards > 0 ? "shards" : "parts") : "");
-  announce_rounds(inputs);
+  for (const std::string& line : announcement(options.strategy, inputs.strategy_plan(), inputs.workers()))
+    fmt::print("  {}\n", line);
   fmt::print("  rate        {}\n", inputs.schedule.description());
   if (const std::vector<float>& weights = inputs.task.class_weights; !weights.empty())
     fmt::print("  loss        classes are weighted, from {:.4g} to {:.4g}\n", std::ranges::min(weights),

@@ -29,7 +29,7 @@ constexpr Feature kDefer{"--defer", [](const TrainOptions& o) { return o.buckets
 constexpr Feature kClipNorm{"--clip-norm", [](const TrainOptions& o) { return o.clip_norm > 0; }};
 constexpr Feature kLars{"--optimizer lars", [](const TrainOptions& o) { return o.optimizer.kind == "lars"; }};
 constexpr Feature kShardedLars{"--optimizer lars with --strategy sharded", [](const TrainOptions& o) {
-                                 return kLars.used(o) && strategy_of(o.strategy) == Strategy::sharded;
+                                 return kLars.used(o) && std::holds_alternative<Sharded>(o.strategy);
                                }};
 constexpr Feature kWire{"--wire", [](const TrainOptions& o) { return o.wire != "fp32"; }};
 constexpr Feature kWireBf16{"--wire bf16", [](const TrainOptions& o) { return o.wire == "bf16"; }};

@@ -38,13 +38,6 @@ Interval parse_interval(const std::string& text) {
   return {word->unit, count * word->count};
 }
 
-Interval parse_round(const std::string& text) {
-  const Interval interval = parse_interval(text);
-  if (interval.unit != Unit::steps && interval.unit != Unit::seconds)
-    fail("'{}' is not the length of a round: give a number of steps, such as 20, or a time, such as 2s", text);
-  return interval;
-}
-
 std::string to_string(const Interval& interval) {
   const auto* word = std::ranges::find(kWords, interval.unit, &Word::unit);
   return word == kWords.end() ? "end" : fmt::format("{} {}", interval.count, word->text);

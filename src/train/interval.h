@@ -18,7 +18,6 @@ struct Interval {
 
 // "500" or "500steps", "2epochs", "30s", "10min", "1.5h", and "end" for the run's end alone. Throws Error.
 Interval parse_interval(const std::string& text);
-Interval parse_round(const std::string& text);    // only in steps or seconds
 std::string to_string(const Interval& interval);  // "20 steps", "2 s"
 
 // Decides at the end of every step whether a periodic action is due. The decision is the same on every rank.

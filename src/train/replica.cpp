@@ -40,11 +40,10 @@ Replica::Replica(const TrainingInputs& inputs, AllReduce& all_reduce_, RunRecord
       plan(plan_stages(inputs, record.activity)),
       model(
           *inputs.device, graph_of(inputs), Mode::training, inputs.largest_pass(), allocate_in(all_reduce),
-          [&activity = record.activity] { activity.tick(); },
-          allocate_weights(strategy_of(inputs.options.strategy), all_reduce),
+          [&activity = record.activity] { activity.tick(); }, allocate_weights(inputs.strategy_plan().step, all_reduce),
           plan ? std::optional(plan->nodes[link->stage()]) : std::nullopt),
       optimizer(*inputs.device, model.parameters(), update_rule(inputs.options.optimizer), inputs.schedule.rate(0),
-                inputs.options.ema, kept_by(strategy_of(inputs.options.strategy)),
+                inputs.options.ema, kept_by(inputs.strategy_plan().step),
                 update_factors(inputs.options, model.graph())),
       ledger(record.clock_offset),
       step(make_step({model, all_reduce, optimizer, ledger, record.activity, record.timeline.step()},
@@ -55,7 +54,7 @@ Replica::Replica(const TrainingInputs& inputs, AllReduce& all_reduce_, RunRecord
 
 void Replica::plan_networks(const TrainingInputs& inputs) {
   const std::size_t size = inputs.training->info().size;
-  PartPlan parts = options_of(inputs, link.get()).part_plan();
+  PartPlan parts = step->part_plan();
   for (const std::size_t images : {std::min(inputs.step_size(), size), size % inputs.step_size()})
     for (const BatchPart& part : parts.of(images, inputs.share(images)))
       if (part.samples.size() > 0) model.network(Mode::training, part.samples.size(), part.slot);
@@ -68,10 +67,9 @@ std::string Replica::summation(const TrainingInputs& inputs) const {
   const std::string parts = passes > 1 ? fmt::format(", {} parts", passes) : "";
   const int ranks = inputs.replicas().size();
   if (ranks == 1) return "one rank" + parts;
-  const std::string rounds =
-      inputs.has_rounds() ? fmt::format(", rounds of {}", to_string(*round_of(inputs.options.strategy))) : "";
   return fmt::format("{} ranks, {}, buckets of {}{}{}", ranks, all_reduce.info().order,
-                     format_bytes(resolve(inputs.options.buckets, model.parameters()).bytes), parts, rounds);
+                     format_bytes(resolve(inputs.options.buckets, model.parameters()).bytes), parts,
+                     summation_note(inputs.options.strategy));
 }
 
 }  // namespace annulus

@@ -9,30 +9,17 @@ namespace annulus {
 StrategyOptions make_strategy(const StrategyChoice& choice) {
   check_own_options(choice);
   if (choice.pipeline > 1) return Pipeline{choice.pipeline};
-  switch (parse_strategy(choice.name)) {
-    case Strategy::synchronous:
-      return Synchronous{};
-    case Strategy::sharded:
-      return Sharded{};
-    case Strategy::local:
-      return Local{choice.sync_every, choice.outer};
-    case Strategy::async:
-      return Async{choice.sync_every, choice.staleness, choice.servers};
-  }
+  if (choice.name == "local") return Local{choice.sync_every, choice.outer};
+  if (choice.name == "async") return Async{choice.sync_every, choice.staleness, choice.servers};
+  if (parse_strategy(choice.name) == Strategy::sharded) return Sharded{};
   return Synchronous{};
 }
 
-Strategy strategy_of(const StrategyOptions& options) {
-  if (std::holds_alternative<Sharded>(options)) return Strategy::sharded;
-  if (std::holds_alternative<Local>(options)) return Strategy::local;
-  if (std::holds_alternative<Async>(options)) return Strategy::async;
-  return Strategy::synchronous;
-}
-
-const Interval* round_of(const StrategyOptions& options) {
-  if (const auto* local = std::get_if<Local>(&options)) return &local->sync_every;
-  if (const auto* async = std::get_if<Async>(&options)) return &async->sync_every;
-  return nullptr;
+Interval parse_round(const std::string& text) {
+  const Interval interval = parse_interval(text);
+  if (interval.unit != Interval::Unit::steps && interval.unit != Interval::Unit::seconds)
+    fail("'{}' is not the length of a round: give a number of steps, such as 20, or a time, such as 2s", text);
+  return interval;
 }
 
 std::size_t servers_of(const StrategyOptions& options) {

@@ -4,7 +4,6 @@
 #include <string>
 #include <variant>
 
-#include "src/step/strategy.h"
 #include "src/train/interval.h"
 
 namespace annulus {
@@ -44,9 +43,8 @@ struct StrategyChoice {
 // Throws Error if an option was given that belongs to another strategy.
 StrategyOptions make_strategy(const StrategyChoice& choice);
 
-Strategy strategy_of(const StrategyOptions& options);  // of the step; a pipeline's is synchronous
-// The length of a round; null if steps are no rounds.
-const Interval* round_of(const StrategyOptions& options);
+Interval parse_round(const std::string& text);  // only in steps or seconds; throws Error
+
 std::size_t servers_of(const StrategyOptions& options);
 std::size_t stages_of(const StrategyOptions& options);  // 1 if every rank has the whole network
 

@@ -28,15 +28,14 @@ Survival::Survival(Membership& membership, World& world, const TrainingInputs& i
       state_(state),
       claim_(claim),
       ranks_in_job_(static_cast<std::size_t>(world.size())),
+      within_steps_(replica.step->copied_within_steps()),
       leads_(world.root()),
       reported_(record.result.losses.size()) {
-  const bool rounds = inputs.has_rounds();
-  for (int number = 0; number < (rounds ? 2 : 1); ++number)
+  for (int number = 0; number < (within_steps_ ? 1 : 2); ++number)
     copies_.push_back({StateCopy(replica.model, replica.optimizer, replica.step->kept_state()), {}});
-  if (!rounds) replica.step->hooks.before_update = [this] { copy(); };
+  replica.step->hooks.before_update = [this] { copy(); };
+  replica.step->hooks.regroup = [this] { return regroup(); };
   note_dispensable();
-  if (strategy_of(inputs.options.strategy) == Strategy::async)
-    replica.step->hooks.regroup = [this] { return regroup(); };
   copy();
 }
 
@@ -44,9 +43,14 @@ std::uint64_t Survival::Copy::step() const {
   return saved ? saved->state.step : kNone;
 }
 
+void Survival::begin_step() {
+  if (due_) copy();
+}
+
 void Survival::copy() {
   const double begun = now_seconds();
-  if (inputs_.has_rounds()) {
+  due_ = false;
+  if (!within_steps_) {
     replica_.step->finish();
     record_.activity.enter(Activity::Phase::between_steps);
   }
@@ -128,7 +132,7 @@ bool Survival::agree(std::uint64_t completed_section, bool meets) {
   return true;
 }
 
-// Notes the ranks whose loss in a round leaves the others with the whole state: async workers if others serve.
+// Notes the ranks whose loss leaves the others with the whole state: those that compute, if others serve.
 void Survival::note_dispensable() {
   dispensable_.clear();
   const auto workers = static_cast<int>(inputs_.workers());
@@ -137,7 +141,7 @@ void Survival::note_dispensable() {
 }
 
 void Survival::rebuild() {
-  replica_.holds_state = replica_.holds_state && replica_.step->between_steps() && !inputs_.has_rounds();
+  replica_.holds_state = replica_.holds_state && replica_.step->between_steps() && within_steps_;
   if (regrouped_) copy();  // all owners are left, and have their part of the state
   note_dispensable();
   replica_.step->continue_with(step_options(world_, inputs_.options, inputs_.global_batch));

@@ -19,10 +19,9 @@ namespace annulus {
 // back to the last step after which all of them have the state, in the copy or still in the parameters, and compute
 // from there on what the lost ranks would have computed. With --shards, the results are the same bits.
 //
-// With rounds (RoundStep) the parameters cannot be used, because a rank changes them during the round, and a part of
-// the optimizer's state may be lost with a rank. Copies are made between rounds, by all ranks together; since a loss
-// may interrupt that, each has two. But the loss of an async rank that does not serve leaves the state whole: the
-// others complete the round without it, and repeat nothing.
+// If the state is not copied within steps (Step::copied_within_steps), copies are made between steps, by all ranks
+// together; since a loss may interrupt that, each has two. But a step may do without a rank that has no part of the
+// state: then the others complete the step, and repeat nothing.
 //
 // Copies are as rare as they must be to take kCopyShare of the time: the longer a copy takes, the more steps are
 // repeated after a loss.
@@ -35,16 +34,18 @@ class Survival {
   Survival(Membership& membership, World& world, const TrainingInputs& inputs, Replica& replica, RunRecord& record,
            RunState& state, const FolderClaim& claim);
 
-  // REQUIRES: the parameters follow `state`'s step. With rounds: collective.
-  void copy();
   bool wants_copy() const;  // it is time for the next one
-  void answer_requests();   // on rank 0: requests from `annulus control`
+  // To be called before each step: copies the state if that is due. Collective.
+  void begin_step();
+  // To be called after each step. `copy`: a rank wanted one, or the run must not go back behind this point.
+  void end_step(bool copy) { due_ = copy && !within_steps_; }
+  void answer_requests();  // on rank 0: requests from `annulus control`
 
   // To be called when an Error has interrupted the run: waits until the ranks that are left agree, and goes back to the
   // last step that they share. Returns false if no rank was lost. Collective over the ranks that are left. Throws
   // Error.
   bool recover();
-  // Whether ranks were lost and the others have their whole state, that after the last round: they have completed it
+  // Whether ranks were lost and the others have their whole state, that after the last step: they have completed it
   // without them. Then recover() only shares out the work anew.
   bool regrouped() const { return regrouped_; }
 
@@ -60,6 +61,8 @@ class Survival {
     std::uint64_t step() const;
   };
 
+  // REQUIRES: the parameters follow `state`'s step.
+  void copy();
   bool regroup();
   bool agree(std::uint64_t completed_section, bool meets);
   void note_dispensable();
@@ -78,6 +81,7 @@ class Survival {
   RunState& state_;
   const FolderClaim& claim_;
   const std::size_t ranks_in_job_;
+  const bool within_steps_;       // copies are taken
   bool leads_;                    // is or was rank 0
   std::vector<int> dispensable_;  // ranks of the job
   std::size_t reported_;          // losses
@@ -86,6 +90,7 @@ class Survival {
   std::uint64_t reached_ = 0;     // the last step before the loss
   std::vector<Copy> copies_;
   std::size_t newest_ = 0;
+  bool due_ = false;  // a copy, before the next step
   double copied_at_ = 0, copy_seconds_ = 0;
   double answered_at_ = 0;
 };

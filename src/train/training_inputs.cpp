@@ -127,23 +127,10 @@ std::string TrainingInputs::choose_decoder(std::optional<bool> earlier) {
   return choice.report;
 }
 
-std::size_t TrainingInputs::step_size() const {
-  return has_rounds() && !has_timed_rounds()
-             ? global_batch * static_cast<std::size_t>(round_of(options.strategy)->count)
-             : global_batch;
-}
-
-std::size_t TrainingInputs::piece_size() const {
-  return std::holds_alternative<Async>(options.strategy) && !has_timed_rounds() ? global_batch : 0;
-}
-
-std::size_t TrainingInputs::unit() const {
-  return std::max<std::size_t>(step_options(world, options, global_batch).round.batch, 1);
-}
-
 std::size_t TrainingInputs::share(std::size_t images) const {
-  return StepPlan{0, {0, images}, false, {}, piece_size()}
-      .share(replicas().rank(), static_cast<int>(workers()), options.shards, unit())
+  const StrategyPlan plan = strategy_plan();
+  return StepPlan{0, {0, images}, false, {}, plan.round.piece_size}
+      .share(replicas().rank(), static_cast<int>(workers()), options.shards, plan.unit)
       .size();
 }
 
@@ -157,15 +144,16 @@ std::size_t TrainingInputs::shards() const {
 
 std::size_t TrainingInputs::largest_pass() const {
   const std::size_t images = std::min(global_batch, training->info().size);
-  if (std::holds_alternative<Local>(options.strategy)) return std::min(unit(), images);
+  if (const std::size_t part = strategy_plan().largest_part; part > 0) return std::min(part, images);
   const std::size_t largest = std::max<std::size_t>(split(images, shards(), 0).size(), 1);
   return options.shards > 0 ? largest : split(largest, std::min(options.accumulate, largest), 0).size();
 }
 
 BatchRequest TrainingInputs::batches_from(const Cursor& start) const {
+  const StrategyPlan plan = strategy_plan();
   return {options.seed,   step_size(),    replicas().rank(),  static_cast<int>(workers()),
           start,          options.epochs, world.local_rank(), world.local_size(),
-          options.shards, unit(),         piece_size(),       has_timed_rounds()};
+          options.shards, plan.unit,      plan.round};
 }
 
 std::string TrainingInputs::sample_order() const {

@@ -18,6 +18,7 @@
 #include "src/train/network_source.h"
 #include "src/train/pipeline.h"
 #include "src/train/schedule.h"
+#include "src/train/strategy_plan.h"
 #include "src/train/train_options.h"
 
 namespace annulus {
@@ -57,11 +58,10 @@ struct TrainingInputs {
   std::string choose_decoder(std::optional<bool> earlier);
 
   const World& replicas() const { return pipeline ? pipeline->replicas : world; }  // the ranks with the same network
-  std::size_t shards() const;                   // of a global batch: --shards, or one for each rank
-  std::size_t workers() const;                  // the ranks of replicas() that compute
-  std::size_t step_size() const;                // samples of a step, or of a round in steps
-  std::size_t piece_size() const;               // see StepPlan
-  std::size_t unit() const;                     // samples that no share cuts: a rank's own update
+  std::size_t shards() const;   // of a global batch: --shards, or one for each rank
+  std::size_t workers() const;  // the ranks of replicas() that compute
+  StrategyPlan strategy_plan() const { return plan_strategy(replicas(), options, global_batch); }
+  std::size_t step_size() const { return global_batch * strategy_plan().steps; }  // samples, unless it is paced
   std::size_t share(std::size_t images) const;  // this rank's share of a step of `images`
   // Images in the largest pass of rank 0, whose choice of parameter layouts all ranks use.
   std::size_t largest_pass() const;
@@ -71,8 +71,6 @@ struct TrainingInputs {
   // empty.
   std::string early_end(const RunState& state) const;
   bool complete(const RunState& state) const;  // all epochs or steps are done, or it ends early
-  bool has_rounds() const { return round_of(options.strategy) != nullptr; }
-  bool has_timed_rounds() const { return has_rounds() && round_of(options.strategy)->unit == Interval::Unit::seconds; }
   Measure best_by() const { return options.best_by.value_or(measures_of(training->info()).front()); }
   CheckpointFolder checkpoints(CheckpointFolder::Reached reached = [](std::uint64_t, std::string_view) {}) const {
     return {options.out, options.keep, std::move(reached), best_by()};

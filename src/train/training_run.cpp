@@ -47,9 +47,8 @@ TrainingRun::TrainingRun(const TrainingInputs& inputs, Replica& replica, RunReco
                record.activity, [&record](const std::string& line) { record.progress.line(line); }) {
   replica.step->hooks.peek_next = [this] { return loader_.peek(); };
   replica.step->hooks.before_part = [this](std::size_t number) { inject_before(state_.step + 1 + number); };
-  if (!inputs.has_timed_rounds()) return;
-  pace_.emplace(round_of(options_.strategy)->count, inputs.workers());
-  for (int round = 0; round < 2; ++round) loader_.plan(pace_->plan());  // the loader is one ahead
+  if (const auto pace = inputs.strategy_plan().pace) pace_.emplace(*pace, inputs.workers());
+  for (int step = 0; pace_ && step < 2; ++step) loader_.plan(pace_->plan());  // the loader is one ahead
 }
 
 int TrainingRun::run() {
@@ -93,8 +92,8 @@ bool TrainingRun::make_up_evaluation() {
   if (state_.step == 0 || state_.score || inputs_.complete(state_)) return true;
   const StepPlan before{
       .epoch = state_.cursor.epoch - 1, .positions = {}, .last_of_epoch = state_.cursor.position == 0};
-  const std::size_t round = inputs_.step_size() / inputs_.global_batch;
-  return !evaluation_timer_.due({state_.step - std::min(round, state_.step), state_.step}, before, false) ||
+  const std::uint64_t first = state_.step - std::min<std::uint64_t>(inputs_.strategy_plan().steps, state_.step);
+  return !evaluation_timer_.due({first, state_.step}, before, false) ||
          follow_up({.evaluation = true, .checkpoint = true});
 }
 
@@ -123,12 +122,12 @@ bool TrainingRun::run_epoch() {
 
 bool TrainingRun::run_step(EpochResult& epoch) {
   checkpoints_.check();
-  if (std::exchange(copy_due_, false)) survival_->copy();
+  if (survival_ != nullptr) survival_->begin_step();
   record_.timeline.begin_step(state_.step + 1);
   const Mark begun = inputs_.device->mark();
   record_.activity.enter(Activity::Phase::input);
   const StepPlan plan = loader_.next_plan();
-  note_recovery();  // before expect(): within a round, ranks have no other exchange
+  note_recovery();  // before expect(), after which ranks may have no exchange but the step's
   epoch.rate = inputs_.schedule.rate(middle(plan, inputs_.training->info().size), state_.rate_reductions);
   replica_.optimizer.set_rate(epoch.rate);
   replica_.step->expect(plan);
@@ -146,7 +145,7 @@ bool TrainingRun::run_step(EpochResult& epoch) {
   }
   replica_.holds_state = false;  // if the record is not written, the step is repeated with it
   const bool regrouped = survival_ != nullptr && survival_->regrouped();
-  if (pace_ && !regrouped) plan_round(batch);
+  if (pace_ && !regrouped) plan_ahead(batch);
   state_.step += metrics.steps;
   state_.score.reset();
   state_.cursor = after(batch.step);
@@ -163,8 +162,7 @@ bool TrainingRun::run_step(EpochResult& epoch) {
   if (regrouped) fail("ranks were lost in step {}", state_.step);  // what is due now is done after the recovery
   const Due now = due(batch.step, metrics);
   // Also after an evaluation or a checkpoint, so that the run does not go back behind it.
-  const bool copies = metrics.control_flags.copy > 0 || now.evaluation || now.checkpoint;
-  copy_due_ = copies && survival_ != nullptr && inputs_.has_rounds();
+  if (survival_ != nullptr) survival_->end_step(metrics.control_flags.copy > 0 || now.evaluation || now.checkpoint);
   return follow_up(now);
 }
 
@@ -172,10 +170,10 @@ void TrainingRun::inject_before(std::uint64_t step) {
   inject(options_.faults, world_.rank_in_job(world_.rank()), step, replica_.model);
 }
 
-// Plans the round after the next one, which the loader is reading already.
-void TrainingRun::plan_round(const Batch& batch) {
+// Plans the step after the next one, which the loader is reading already.
+void TrainingRun::plan_ahead(const Batch& batch) {
   record_.activity.enter(Activity::Phase::between_steps);
-  const double updates = static_cast<double>(batch.size()) / static_cast<double>(inputs_.unit());
+  const double updates = static_cast<double>(batch.size()) / static_cast<double>(inputs_.strategy_plan().unit);
   pace_->add(world_.gather(updates), world_.gather(replica_.step->own_seconds()));
   loader_.plan(pace_->plan());
 }
@@ -317,7 +315,7 @@ void TrainingRun::checkpoint() {
   state_.crossover = replica_.all_reduce.info().crossover;
   state_.loss_scaling.reset();
   if (LossScaling* scaling = inputs_.device->loss_scaling()) {
-    LossScaling::State common = scaling->state();  // else, after local steps, each rank would have its own
+    LossScaling::State common = scaling->state();  // otherwise ranks that update apart would have different ones
     world_.broadcast(std::as_writable_bytes(std::span(&common, 1)));
     scaling->set_state(common);
     state_.loss_scaling = common;
@@ -416,9 +414,9 @@ void TrainingRun::warn_of_rise() {
   std::vector<double> losses;
   for (const EpochResult& epoch : epochs) losses.push_back(epoch.train_loss);
   if (const auto rise = loss_rise(losses))
-    record_.progress.line(fmt::format("{}the loss of epoch {} is {:.1f} times that of epoch {}: lower --lr{}",
+    record_.progress.line(fmt::format("{}the loss of epoch {} is {:.1f} times that of epoch {}: lower {}",
                                       warning_mark(), epochs.back().epoch, rise->factor, epochs[rise->since].epoch,
-                                      strategy_of(options_.strategy) == Strategy::async ? " or --staleness" : ""));
+                                      remedies_for_rise(options_.strategy)));
 }
 
 void TrainingRun::finish(const std::string& status) {

@@ -6,8 +6,8 @@
 #include "src/data/loader.h"
 #include "src/metrics/run_metrics.h"
 #include "src/train/interval.h"
-#include "src/train/pace.h"
 #include "src/train/replica.h"
+#include "src/train/round_pace.h"
 #include "src/train/run_record.h"
 #include "src/train/survival.h"
 #include "src/train/training_inputs.h"
@@ -42,7 +42,7 @@ class TrainingRun {
   bool run_epoch();
   bool run_step(EpochResult& epoch);
   void inject_before(std::uint64_t step);
-  void plan_round(const Batch& batch);
+  void plan_ahead(const Batch& batch);
   bool follow_up(const Due& due);
 
   RunMetrics::Place place() const;
@@ -74,9 +74,8 @@ class TrainingRun {
   Timer evaluation_timer_, checkpoint_timer_;
   CheckpointWriter checkpoints_;  // used by rank 0
   Loader loader_;
-  std::optional<Pace> pace_;  // of timed rounds
+  std::optional<Pace> pace_;  // none if steps have a given size
   RunMetrics metrics_;
-  bool copy_due_ = false;     // before the next round, see Survival
   bool handed_over_ = false;  // to the next job
 };
 

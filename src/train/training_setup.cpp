@@ -12,8 +12,8 @@
 #include "models/rewrites/recompute.h"
 #include "models/rewrites/synchronize.h"
 #include "models/rewrites/transformer_dropout.h"
-#include "src/job/threads.h"
 #include "src/onnx/network_file.h"
+#include "src/train/strategy_plan.h"
 
 namespace annulus {
 
@@ -134,36 +134,14 @@ Graph graph_of(const World& world, const TrainOptions& options, const std::strin
   return freeze(graph, options.freeze);
 }
 
-namespace {
-
-// Returns the number of samples of a part of a round; 0: steps are no rounds. In timed rounds it is the same on all
-// ranks, and ranks times as many are not more than the global batch. In others the parts of async are those of its
-// steps.
-std::size_t part_size(const World& world, const TrainOptions& options, std::size_t global_batch) {
-  const auto share = [&](std::size_t rank) { return split(global_batch, workers_of(world, options), rank).size(); };
-  const Interval* round = round_of(options.strategy);
-  if (round == nullptr) return 0;
-  if (std::holds_alternative<Local>(options.strategy)) return share(0);
-  return share(round->unit == Interval::Unit::seconds ? workers_of(world, options) - 1
-                                                      : static_cast<std::size_t>(world.rank()));
-}
-
-}  // namespace
-
 StepOptions step_options(const World& world, const TrainOptions& options, std::size_t global_batch) {
-  const auto ranks = static_cast<std::size_t>(world.size());
-  const auto* local = std::get_if<Local>(&options.strategy);
-  const auto* async = std::get_if<Async>(&options.strategy);
   return {.parts = options.accumulate,
           .shards = options.shards,
           .rank = static_cast<std::size_t>(world.rank()),
-          .ranks = ranks,
+          .ranks = static_cast<std::size_t>(world.size()),
           .clip_norm = options.clip_norm,
           .global_batch = global_batch,
-          .strategy = strategy_of(options.strategy),
-          .round = {part_size(world, options, global_batch), local == nullptr ? Local{}.outer : local->outer,
-                    workers_of(world, options), global_batch, async == nullptr ? 0 : async->staleness,
-                    ranks - workers_of(world, options), choose_threads(options.device.threads).count, &world}};
+          .strategy = plan_strategy(world, options, global_batch).step};
 }
 
 void expect_same_passes(const World& world, const TrainOptions& options, std::size_t images) {

@@ -668,7 +668,7 @@ constexpr std::size_t kOwnBatch = 3;
 
 StepOptions local_steps(const World& world, const std::string& outer) {
   const auto n = static_cast<std::size_t>(world.size());
-  return {.global_batch = kOwnBatch * n, .strategy = Strategy::local, .round = {kOwnBatch, outer, n}};
+  return {.global_batch = kOwnBatch * n, .strategy = LocalRounds{{kOwnBatch, n}, outer}};
 }
 
 double farthest(const std::vector<float>& a, const std::vector<float>& b) {
@@ -817,13 +817,10 @@ namespace {
 StepOptions async_steps(const World& world, std::size_t batch, std::size_t global_batch, std::size_t staleness,
                         std::size_t servers = 0) {
   return {.global_batch = global_batch,
-          .strategy = Strategy::async,
-          .round = {.batch = batch,
-                    .ranks = static_cast<std::size_t>(world.size()) - servers,
-                    .global_batch = global_batch,
-                    .staleness = staleness,
-                    .servers = servers,
-                    .world = &world}};
+          .strategy = AsyncRounds{.round = {batch, static_cast<std::size_t>(world.size()) - servers},
+                                  .staleness = staleness,
+                                  .servers = servers,
+                                  .world = &world}};
 }
 
 // This rank's share of a round in steps that `ranks` ranks compute.

@@ -69,14 +69,6 @@ TEST_CASE("a timer is due after a round in which an interval ended") {
   CHECK_FALSE(timer.due({40, 49}, {}, false));
 }
 
-TEST_CASE("the length of a round is a number of steps or a time") {
-  CHECK(to_string(parse_round("20")) == "20 steps");
-  CHECK(to_string(parse_round("2s")) == "2 s");
-  CHECK(to_string(parse_round("1.5min")) == "90 s");
-  for (const char* text : {"1epoch", "end"})
-    CHECK_THAT(test::error_of([&] { parse_round(text); }), Catch::Contains("is not the length of a round"));
-}
-
 TEST_CASE("a time interval is due once") {
   Timer timer(parse_interval("1h"));
   CHECK_FALSE(timer.time_has_come());

@@ -443,7 +443,7 @@ TEST_CASE("planned steps give each rank its units, and every sample once per epo
   for (int rank = 0; rank < 3; ++rank) {
     BatchRequest request{kSeed, 12, rank, 3, {}, 1};
     request.unit = kUnit;
-    request.planned = true;
+    request.round.planned = true;
     Loader& loader = loaders.emplace_back(data.dataset, plan(data.dataset), request);
     loader.plan(plans[0]);
   }
@@ -499,7 +499,7 @@ TEST_CASE("in a round in steps a rank has the same samples as in its steps", "[l
   for (int rank = 0; rank < 3; ++rank) {
     Loader steps(data.dataset, plan(data.dataset), {kSeed, kBatch, rank, 3, {}, 1});
     BatchRequest request{kSeed, kBatch * kSteps, rank, 3, {}, 1};
-    request.piece_size = kBatch;
+    request.round.piece_size = kBatch;
     Loader rounds(data.dataset, plan(data.dataset), request);
     for (bool last = false; !last;) {
       const std::vector<std::size_t> round = samples(rounds.next());

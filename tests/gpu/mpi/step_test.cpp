@@ -75,6 +75,13 @@ class GatedAllReduce final : public AllReduce {
   Gate* gate_ = nullptr;
 };
 
+// The ranks that compute in a round.
+std::size_t ranks_of(const StepOptions& options) {
+  if (const auto* local = std::get_if<LocalRounds>(&options.strategy)) return local->round.ranks;
+  if (const auto* async = std::get_if<AsyncRounds>(&options.strategy)) return async->round.ranks;
+  return 1;
+}
+
 struct Run {
   Run(Precision precision, const UpdateRule& rule, const BucketOptions& buckets, TraceLane* lane = nullptr,
       const StepOptions& options = {}, const std::string& on = "cuda")
@@ -86,7 +93,7 @@ struct Run {
         model(*device, graph, Mode::training, kBatch, allocate_in(all_reduce)),
         optimizer(*device, model.parameters(), rule, 0.05f, 0.9, kept_by(options.strategy)),
         step(make_step({model, all_reduce, optimizer, ledger, activity, lane}, buckets, options)),
-        ranks(static_cast<int>(options.round.ranks)) {
+        ranks(static_cast<int>(ranks_of(options))) {
     model.record_to(lane);
     model.parameters().initialize(7);
     optimizer.begin_average();
@@ -277,19 +284,18 @@ namespace {
 
 StepOptions local_steps(const std::string& outer) {
   const auto n = static_cast<std::size_t>(World().size());
-  return {.global_batch = kBatch * n, .strategy = Strategy::local, .round = {kBatch, outer, n}};
+  return {.global_batch = kBatch * n, .strategy = LocalRounds{{kBatch, n}, outer}};
 }
 
 StepOptions async_steps(const World& world, std::size_t staleness, std::size_t servers = 0) {
   const std::size_t n = static_cast<std::size_t>(world.size()) - servers;
   return {.global_batch = kBatch * n,
-          .strategy = Strategy::async,
-          .round = {.batch = kBatch,
-                    .ranks = n,
-                    .global_batch = kBatch * n,
-                    .staleness = staleness,
-                    .servers = servers,
-                    .world = &world}};
+          .strategy = AsyncRounds{.round = {kBatch, n}, .staleness = staleness, .servers = servers, .world = &world}};
+}
+
+// `world`: of this run of the test.
+void use(const World& world, StepOptions& options) {
+  if (auto* async = std::get_if<AsyncRounds>(&options.strategy)) async->world = &world;
 }
 
 // An arena with the gradients' layout, row-major.
@@ -316,8 +322,8 @@ TEST_CASE("rounds give the weights of the CPU") {
   const std::size_t servers = world.size() > 1 ? 1 : 0;
   StepOptions options = GENERATE_COPY(local_steps("average"), local_steps("nesterov"), async_steps(world, 0),
                                       async_steps(world, 0, servers));
-  options.round.world = &world;  // of this run of the test
-  CAPTURE(world.one_node(), options.strategy, options.round.outer, options.round.servers);
+  use(world, options);
+  CAPTURE(world.one_node(), options.strategy.index(), ranks_of(options));
   const Graph graph = make_model("lenet", kTask);
   Run gpu(Precision::fp32, graph, Sgd{.momentum = 0.9f}, kSomeBuckets, nullptr, options),
       cpu(Precision::fp32, graph, Sgd{.momentum = 0.9f}, kSomeBuckets, nullptr, options, "cpu");
@@ -326,9 +332,9 @@ TEST_CASE("rounds give the weights of the CPU") {
   // Some ranks have no samples or, if it does not depend on their timing which weights they have then, more than
   // others.
   std::uint64_t number = 0;
-  const std::size_t more = options.strategy == Strategy::local ? 1 : 0;
-  for (const std::size_t parts :
-       {2 * options.round.ranks, 2 * options.round.ranks + more, (options.round.ranks + 1) / 2}) {
+  const std::size_t more = std::holds_alternative<LocalRounds>(options.strategy) ? 1 : 0;
+  const std::size_t ranks = ranks_of(options);
+  for (const std::size_t parts : {2 * ranks, 2 * ranks + more, (ranks + 1) / 2}) {
     const StepMetrics found = gpu.round(number, parts * kBatch), expected = cpu.round(number, parts * kBatch);
     CHECK(found.loss == Approx(expected.loss).epsilon(1e-5));
     CHECK(found.measure == Approx(expected.measure).epsilon(1e-5));
@@ -354,8 +360,8 @@ TEST_CASE("after a round all ranks have the same weights, and narrow copies of t
   const World world;
   const Precision precision = GENERATE(Precision::bf16, Precision::fp16);
   StepOptions options = GENERATE_COPY(local_steps("nesterov"), async_steps(world, 2));
-  options.round.world = &world;  // of this run of the test
-  CAPTURE(to_string(precision), options.strategy);
+  use(world, options);
+  CAPTURE(to_string(precision), options.strategy.index());
   Run run(precision, Sgd{.momentum = 0.9f}, kSomeBuckets, nullptr, options);
   const Parameters& parameters = run.model.parameters();
   const auto expect_narrow_copies = [&] {
@@ -372,7 +378,7 @@ TEST_CASE("after a round all ranks have the same weights, and narrow copies of t
   const auto weights = run.weights();
   const std::uint64_t bits =
       std::hash<std::string_view>()({reinterpret_cast<const char*>(weights.data()), weights.size()});
-  CHECK(run.world.gather(bits) == std::vector(options.round.ranks, bits));
+  CHECK(run.world.gather(bits) == std::vector(ranks_of(options), bits));
 }
 
 TEST_CASE("in fp16 each rank skips its own updates that overflow") {
@@ -446,7 +452,7 @@ TEST_CASE("a round allocates no GPU memory") {
   if (many_ranks()) return;
   const World world;
   StepOptions options = GENERATE_COPY(local_steps("nesterov"), async_steps(world, 2));
-  options.round.world = &world;  // of this run of the test
+  use(world, options);
   Run run(Precision::bf16, AdamW{}, kSomeBuckets, nullptr, options);
   for (std::uint64_t number = 0; number < 3; ++number) run.round(number, 2 * options.global_batch);
   run.step->finish();

@@ -1,4 +1,4 @@
-#include "src/train/pace.h"
+#include "src/train/round_pace.h"
 
 #include <array>
 #include <catch2/catch.hpp>
