@@ -132,17 +132,17 @@ void AsyncStep::end_round() {
 }
 
 // If ranks were lost in a round that all others have completed, these send their metrics again.
-void AsyncStep::wait_for_metrics(const Batch& batch, const ControlFlags& flags) {
-  double share = 1;  // of the round's samples, by the ranks that are left
+void AsyncStep::wait_for_metrics() {
+  double left = 1;  // of the round's samples, the share of the ranks that are left
   while (true) try {
-      return RoundStep::wait_for_metrics(batch, flags);
+      return RoundStep::wait_for_metrics();
     } catch (const Error&) {
       if (!hooks.regroup()) throw;
-      const double before = share;
-      share = weight_of(batch.size(), batch);
-      async_.world->sum({&share, 1});
-      if (share > 0) device_.scale(metrics_.view(), static_cast<float>(before / share), metrics_.view());
-      send_metrics(flags);
+      const double before = left;
+      left = share();
+      async_.world->sum({&left, 1});
+      if (left > 0) device_.scale(metrics_.view(), static_cast<float>(before / left), metrics_.view());
+      send_metrics();
     }
 }
 

@@ -45,7 +45,7 @@ class AsyncStep final : public RoundStep {
   std::size_t mean_over(const BatchPart& part) const override { return round_->samples(parts()[part.number].due); }
   void end_part(std::size_t number) override;
   void end_round() override;
-  void wait_for_metrics(const Batch& batch, const ControlFlags& flags) override;
+  void wait_for_metrics() override;
 
  private:
   void plan();

@@ -30,7 +30,7 @@ class GradientExchange {
     passes_.backward(part, samples, ready);
   }
   // After the passes.
-  virtual void end(const Batch& /*batch*/, const BatchPart& /*last*/) {}
+  virtual void end() {}
   // Completes the gradients of an embedding that is also the head, whose buckets have been all-reduced.
   virtual void complete() {}
   // Agrees whether some gradient overflows, if other ranks have other parameters.

@@ -49,18 +49,23 @@ void RoundStep::compute(const Batch& batch, std::span<const BatchPart> parts, co
     clock_.end_part();  // a GPU always has work, but no more than that of a part
   }
   end_round();
-  tools_.optimizer.set_step(steps_before_ + steps_of(batch));
-  send_metrics(flags);
+  const std::size_t samples = batch.step.global_batch();
+  steps_ = (samples + options_.global_batch - 1) / options_.global_batch;
+  share_ = static_cast<float>(batch.size()) / static_cast<float>(samples);
+  tools_.optimizer.set_step(steps_before_ + steps_);
+  flags_ = flags;
+  flags_.diverged = tools_.optimizer.diverged() ? 1.0f : 0.0f;
+  send_metrics();
   clock_.end_parts();
 }
 
-StepMetrics RoundStep::conclude(const Batch& batch, const ControlFlags& flags) {
-  wait_for_metrics(batch, flags);
+StepMetrics RoundStep::conclude() {
+  wait_for_metrics();
   StepMetrics metrics = slots_.read(exchanged_);
-  metrics.steps = steps_of(batch);
+  metrics.steps = steps_;
   metrics.expect_finite(tools_.optimizer.step() == 0);
   updating_ = true;
-  update(weight_of(batch.size(), batch));
+  update(share_);
   updating_ = false;
   return metrics;
 }
@@ -70,28 +75,18 @@ void RoundStep::compute(const Batch& batch, const BatchPart& part) {
   begin_part(part.number);
   passes_.forward(part, [](std::size_t) {});
   exchange_->backward(batch, part, samples, [](std::size_t) {});
-  device_.add_scaled(slots_.metrics(parameters().gradients()), weight_of(samples, batch), metrics_.view());
+  const float weight = static_cast<float>(samples) / static_cast<float>(batch.step.global_batch());
+  device_.add_scaled(slots_.metrics(parameters().gradients()), weight, metrics_.view());
   end_part(part.number);
 }
 
 // Sends a round's metrics. Their bucket may hold gradients, too, which nobody reads.
-void RoundStep::send_metrics(const ControlFlags& wanted) {
+void RoundStep::send_metrics() {
   device_.zero(exchanged_.slice(0, buckets_.range(0).end * sizeof(float)));
   device_.copy(metrics_.view(), slots_.metrics(exchanged_));
-  ControlFlags flags = wanted;
-  flags.diverged = tools_.optimizer.diverged() ? 1.0f : 0.0f;
-  slots_.write(exchanged_, flags);
+  slots_.write(exchanged_, flags_);
   buckets_.begin_step();
   buckets_.ready(buckets_.range(0).end);
-}
-
-float RoundStep::weight_of(std::size_t samples, const Batch& batch) {
-  return static_cast<float>(samples) / static_cast<float>(batch.step.global_batch());
-}
-
-// A round counts as the number of full steps that the samples would take.
-std::size_t RoundStep::steps_of(const Batch& batch) const {
-  return (batch.step.global_batch() + options_.global_batch - 1) / options_.global_batch;
 }
 
 void RoundStep::finish() {

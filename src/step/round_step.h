@@ -38,12 +38,9 @@ class RoundStep : public Step, public KeptState {
   virtual void meet() {}
 
   void continue_round(const StepOptions& options, const RoundOptions& round);
-  void send_metrics(const ControlFlags& flags);
-  virtual void wait_for_metrics(const Batch& /*batch*/, const ControlFlags& /*flags*/) {
-    clock_.wait_for(buckets_, 0, 0);
-  }
-  // Returns the weight of some samples in the mean over a round.
-  static float weight_of(std::size_t samples, const Batch& batch);
+  void send_metrics();
+  virtual void wait_for_metrics() { clock_.wait_for(buckets_, 0, 0); }
+  float share() const { return share_; }  // this rank's, of the round's samples
 
   Parameters& parameters() const { return tools_.model.parameters(); }
   const StepOptions& options() const { return options_; }
@@ -52,12 +49,14 @@ class RoundStep : public Step, public KeptState {
 
  private:
   void compute(const Batch& batch, std::span<const BatchPart> parts, const ControlFlags& flags) override;
-  StepMetrics conclude(const Batch& batch, const ControlFlags& flags) override;
+  StepMetrics conclude() override;
   void compute(const Batch& batch, const BatchPart& part);
-  std::size_t steps_of(const Batch& batch) const;
 
   StepOptions options_;
   const std::unique_ptr<GradientExchange> exchange_;
+  ControlFlags flags_;
+  float share_ = 0;
+  std::size_t steps_ = 0;  // as which this round counts
   std::uint64_t steps_before_ = 0;
   bool updating_ = false;  // some parameters belong to the next round
 };

@@ -21,28 +21,25 @@ Step::Step(const StepTools& tools, GradientBuckets buckets, const PartPlan& part
 }
 
 StepMetrics Step::run(const Batch& batch, const ControlFlags& flags, const Mark& begun) {
+  StepMetrics metrics;
   clock_.begin(kept(begun));
-  const StepMetrics metrics = [&] {
+  {
     const LaneSpan span = clock_.span_of_step("step");
-    return take(batch, flags);
-  }();
+    const std::span<const BatchPart> parts = parts_.of(batch.step.global_batch(), batch.size());
+    {
+      const LaneSpan input = clock_.span_of_step("wait for images");
+      passes_.load(batch, parts.front());
+    }
+    clock_.loaded(kept(device_.mark()));
+    compute(batch, parts, flags);
+    clock_.computed();
+    prefetch();
+    metrics = conclude();
+  }
   clock_.end(metrics.steps);
   // Otherwise it may still run on a GPU, which has nothing to do for a moment after many updates.
   if (device_.info().shares_host_memory || traits_.many_updates) clock_.settle_last();
   return metrics;
-}
-
-StepMetrics Step::take(const Batch& batch, const ControlFlags& flags) {
-  const std::span<const BatchPart> parts = parts_.of(batch.step.global_batch(), batch.size());
-  {
-    const LaneSpan input = clock_.span_of_step("wait for images");
-    passes_.load(batch, parts.front());
-  }
-  clock_.loaded(kept(device_.mark()));
-  compute(batch, parts, flags);
-  clock_.computed();
-  prefetch();
-  return conclude(batch, flags);
 }
 
 // Copies the next batch's first part only; later parts are copied while earlier ones compute.

@@ -94,7 +94,7 @@ class Step {
   // send the metrics.
   virtual void compute(const Batch& batch, std::span<const BatchPart> parts, const ControlFlags& flags) = 0;
   // Waits for the metrics, and updates.
-  virtual StepMetrics conclude(const Batch& batch, const ControlFlags& flags) = 0;
+  virtual StepMetrics conclude() = 0;
 
   const StepTools tools_;
   Device& device_;
@@ -105,7 +105,6 @@ class Step {
   Passes passes_;
 
  private:
-  StepMetrics take(const Batch& batch, const ControlFlags& flags);
   void prefetch();
   Mark kept(const Mark& mark) const { return traits_.many_updates ? device_.timed(mark) : mark; }
 

@@ -73,7 +73,7 @@ void SynchronousStep::compute(const Batch& batch, std::span<const BatchPart> par
     backward(batch, part);
     part_norms_.end_part(part.samples.size());
   }
-  exchange_->end(batch, parts.back());
+  exchange_->end();
   buckets_.send_deferred();
 }
 
@@ -98,7 +98,7 @@ void SynchronousStep::send(std::size_t count) {
   buckets_.ready(count);
 }
 
-StepMetrics SynchronousStep::conclude(const Batch& /*batch*/, const ControlFlags& /*flags*/) {
+StepMetrics SynchronousStep::conclude() {
   const StepMetrics found = metrics();
   if (found.control_flags.copy > 0) hooks.before_update();
   updater_.update();

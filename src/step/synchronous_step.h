@@ -27,7 +27,7 @@ class SynchronousStep final : public Step {
  private:
   void plan(const StepOptions& options);
   void compute(const Batch& batch, std::span<const BatchPart> parts, const ControlFlags& flags) override;
-  StepMetrics conclude(const Batch& batch, const ControlFlags& flags) override;
+  StepMetrics conclude() override;
   void begin_sending(ControlFlags flags);
   void backward(const Batch& batch, const BatchPart& part);
   void send(std::size_t gradients);

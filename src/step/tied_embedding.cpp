@@ -22,7 +22,9 @@ std::span<const std::int32_t> TiedEmbedding::windows(const Batch& batch, const B
 }
 
 void TiedEmbeddingRows::begin(const Batch& batch, const BatchPart& last) {
-  sent_tokens_ = rows_.send_tokens(windows(batch, last), length());
+  last_ = last;
+  windows_ = windows(batch, last);
+  sent_tokens_ = rows_.send_tokens(windows_, length());
 }
 
 void TiedEmbeddingRows::backward(const Batch& batch, const BatchPart& part, std::size_t samples,
@@ -33,11 +35,11 @@ void TiedEmbeddingRows::backward(const Batch& batch, const BatchPart& part, std:
     TiedEmbedding::backward(batch, part, samples, ready);
 }
 
-void TiedEmbeddingRows::end(const Batch& batch, const BatchPart& last) {
+void TiedEmbeddingRows::end() {
   clock_.add(StepClock::Kind::interruption, clock_.wait_within_pass([&] { all_reduce_.wait(sent_tokens_); }));
   Network::EmbeddingGradient gradient = *model_.embedding_gradient();  // for an empty share, without rows
-  if (last.samples.size() > 0) gradient = *passes_.network(last).embedding_gradient();
-  sent_rows_ = rows_.send_rows(windows(batch, last), length(), gradient);
+  if (last_.samples.size() > 0) gradient = *passes_.network(last_).embedding_gradient();
+  sent_rows_ = rows_.send_rows(windows_, length(), gradient);
 }
 
 void TiedEmbeddingRows::complete() {

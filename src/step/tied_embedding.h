@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 
 #include "src/step/embedding_exchange.h"
 #include "src/step/gradient_exchange.h"
@@ -34,12 +35,14 @@ class TiedEmbeddingRows final : public TiedEmbedding {
 
   void begin(const Batch& batch, const BatchPart& last) override;
   void backward(const Batch& batch, const BatchPart& part, std::size_t samples, const Network::Ready& ready) override;
-  void end(const Batch& batch, const BatchPart& last) override;
+  void end() override;
   void complete() override;
 
  private:
   AllReduce& all_reduce_;
   StepClock& clock_;
+  BatchPart last_;
+  std::span<const std::int32_t> windows_;  // of the last part
   AllReduce::Ticket sent_tokens_ = 0, sent_rows_ = 0;
 };
 
