@@ -20,7 +20,7 @@ def shape_text(shape):
 
 def image_shape(split):
     """Height, width and channels. Raises Refused."""
-    shape, name = split.images.shape, split.place.replace("labels", "images")
+    shape, name = split.images.shape, split.images_place
     if split.images.dtype != numpy.uint8:
         raise Refused(f"{name}: images must be uint8")
     if len(shape) not in (3, 4):
@@ -41,7 +41,7 @@ def image_shape(split):
 def common_shape(source):
     shapes = {name: image_shape(split) for name, split in source.splits.items()}
     if len(set(shapes.values())) > 1:
-        raise Refused(f"{source.splits['test'].place.replace('labels', 'images')}: image size differs from the training images")
+        raise Refused(f"{source.splits['test'].images_place}: image size differs from the training images")
     return shapes["train"]
 
 

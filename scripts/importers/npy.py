@@ -3,8 +3,13 @@ import numpy
 
 from importers.source import Refused, Source, Split, existing
 
-DESCRIPTION = ("a folder with {train,test}_{images,labels}.npy: images uint8, N x height x width [x channels]; labels "
-               "integers;\nfor several classes N x classes of 0 and 1, for regression float32 or float64, N [x values]")
+DESCRIPTION = ("a folder with {train,test}_{images,labels}.npy, {X,y}_{train,test}.npy, or X.npy and y.npy: images N x height x\n"
+               "width [x channels], or N x channels x height x width; numbers from 0 to 255, or from 0 to 1, which\n"
+               "are rounded to bytes; labels integers, for several classes N x classes of 0 and 1, for regression float32 or\n"
+               "float64, N [x values]")
+NAMES = {"train": (("train_images", "train_labels"), ("X_train", "y_train"), ("x_train", "y_train"), ("X", "y"), ("x", "y")),
+         "test": (("test_images", "test_labels"), ("X_test", "y_test"), ("x_test", "y_test"))}
+BLOCK = 4096  # images looked at together
 
 
 def read_array(path):
@@ -14,10 +19,60 @@ def read_array(path):
         raise Refused(f"{path}: no array of numpy's: {error}") from None
 
 
+class Pixels:
+    """Images as bytes, with channels last, which are made when a slice is read."""
+    dtype = numpy.dtype(numpy.uint8)
+
+    def __init__(self, images, place):
+        self.images, self.place = images, place
+        self.channels_first = images.ndim == 4 and images.shape[1] in (1, 3) and images.shape[3] not in (1, 3)
+        shape = images.shape
+        self.shape = (shape[0], *shape[2:], shape[1]) if self.channels_first else shape
+        self.ndim = images.ndim
+        self.scale = self.factor()
+
+    def __len__(self):
+        return len(self.images)
+
+    def factor(self):
+        """What makes values of 0 to 255 of the elements."""
+        if self.images.dtype == self.dtype:
+            return 1
+        low, high, whole = 0.0, 0.0, True
+        for begin in range(0, len(self.images), BLOCK):
+            block = numpy.asarray(self.images[begin:begin + BLOCK])
+            low, high = min(low, float(block.min(initial=0))), max(high, float(block.max(initial=0)))
+            whole = whole and bool((block == numpy.rint(block)).all())
+            if not numpy.isfinite(block).all():
+                raise Refused(f"{self.place}: has values that are not finite")
+        if low >= 0 and high <= 1 and self.images.dtype.kind == "f":
+            return 255
+        if low >= 0 and high <= 255 and whole:
+            return 1
+        raise Refused(f"{self.place}: values from {low:g} to {high:g}; images must be bytes, or numbers from 0 to 1, before they "
+                      "are normalized: numpy.save(file, (255 * x).round().astype('uint8'))")
+
+    def __getitem__(self, index):
+        block = numpy.asarray(self.images[index])
+        if block.dtype != self.dtype:
+            block = numpy.rint(block * self.scale).astype(self.dtype)
+        return numpy.ascontiguousarray(numpy.moveaxis(block, 1, -1)) if self.channels_first else block
+
+
+def read_split(folder, names):
+    """A split of the first names whose images exist; else None."""
+    for images, labels in names:
+        if (place := folder / f"{images}.npy").exists():
+            array = read_array(place)
+            if array.dtype.kind in "uif" and array.ndim in (3, 4):
+                array = Pixels(array, place)
+            return Split(array, read_array(folder / f"{labels}.npy"), str(folder / f"{labels}.npy"), str(place))
+    return None
+
+
 def read(folder):
-    splits = {}
-    for split in ("train", "test"):
-        images, labels = (folder / f"{split}_{part}.npy" for part in ("images", "labels"))
-        if split == "train" or images.exists():
-            splits[split] = Split(read_array(images), read_array(labels), str(labels))
+    splits = {split: found for split, names in NAMES.items() if (found := read_split(folder, names))}
+    if "train" not in splits:
+        raise Refused(f"{folder}: has no arrays train_images.npy and train_labels.npy, X_train.npy and y_train.npy, or X.npy "
+                      "and y.npy")
     return Source(splits)

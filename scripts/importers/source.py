@@ -10,10 +10,15 @@ class Refused(Exception):
 @dataclasses.dataclass
 class Split:
     """Images (uint8, N x height x width [x channels]) and labels: integers, N; 0 or 1, N x classes; or floats, N [x
-    values]. Both are arrays of numpy, or slices of files that give arrays. `place` is named in messages."""
+    values]. Both are arrays of numpy, or slices of files that give arrays. Messages name `place` for labels, and
+    `images_place`."""
     images: object
     labels: object
     place: str
+    images_place: str = ""
+
+    def __post_init__(self):
+        self.images_place = self.images_place or self.place.replace("labels", "images")
 
 
 @dataclasses.dataclass

@@ -2,6 +2,7 @@
 import gzip
 import os
 import pathlib
+import shutil
 import struct
 import subprocess
 
@@ -208,6 +209,26 @@ class Numpy(ArraysTest):
             np.testing.assert_array_equal(labels, np.load(self.folder / f"arrays/{split}_labels.npy"))
         self.train(self.folder / "run", data=self.output, max_steps=1)
 
+    def test_images_of_other_types_and_names(self):
+        """As PyTorch (N x C x H x W, 0 to 1), Keras and scikit-learn have them: the same bytes are stored."""
+        images, labels = helper.images(30, 2, size=12, channels=3)
+        folder = self.folder / "arrays"
+        for names, pixels in ((("X", "y"), (images / 255).astype(np.float32).transpose(0, 3, 1, 2)),
+                              (("X_train", "y_train"), images / 255), (("x_train", "y_train"), images.astype(np.float64)),
+                              (("train_images", "train_labels"), images.astype(np.int64))):
+            with self.subTest(names):
+                folder.mkdir()
+                for name, array in zip(names, (pixels, labels)):
+                    np.save(folder / f"{name}.npy", array)
+                self.do_import(*self.arguments())
+                np.testing.assert_array_equal(self.stored()[0], images)
+                np.testing.assert_array_equal(self.stored()[1], labels)
+                (folder / f"{names[1]}.npy").unlink()
+                self.refused(f"{names[1]}.npy: No such file", *self.arguments())
+                shutil.rmtree(folder)
+        folder.mkdir()
+        self.refused("arrays: has no arrays train_images.npy and train_labels.npy", *self.arguments())
+
     def test_kinds_of_labels(self):
         images = helper.images(6, 1)[0]
         one_hot = np.eye(3, dtype=np.uint8)[[0, 2, 1, 0, 2, 1]]
@@ -246,7 +267,10 @@ class Numpy(ArraysTest):
                 ("--hold-out 0.001: no class has enough images", images, labels, ("--hold-out", 0.001)),
                 ("same value", np.zeros_like(images), labels, ()),
                 ("5 dimensions", images[None], labels, ()), ("2 channels", np.zeros((20, 2, 2, 2), np.uint8), labels, ()),
-                ("must be uint8", images.astype(np.int16), labels, ()), ("has no images", images[:0], labels[:0], ())):
+                ("must be uint8", images.astype(np.complex64), labels, ()),
+                ("values from -1 to 0.74902; images must be bytes, or numbers from 0 to 1, before", images / 127.5 - 1, labels, ()),
+                ("; images must be bytes", images + 0.5, labels, ()),
+                ("train_images.npy: has values that are not finite", np.where(images == images.max(), np.inf, images), labels, ()), ("has no images", images[:0], labels[:0], ())):
             with self.subTest(expected):
                 save(self.folder / "arrays", "train", pixels, array)
                 self.refused(expected, *self.arguments(*options))
