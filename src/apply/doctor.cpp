@@ -74,7 +74,8 @@ void try_all_reduces(const World& world, Device& device) {
 
 void doctor(const World& world) {
   const int sharing = share_memory_of_node(world);
-  const ThreadReport threads = report_threads(world, choose_threads(0));
+  const Threads chosen = choose_threads(world, 0);
+  const ThreadReport threads = report_threads(world, chosen);
   if (world.root()) {
     fmt::print("annulus {}\n", version());
     line("compiler", __VERSION__);
@@ -94,7 +95,7 @@ void doctor(const World& world) {
   }
   if (world.root()) {
     fmt::print("usable here\n");
-    line("cpu", "yes: " + make_device("cpu")->info().description);
+    line("cpu", "yes: " + make_device("cpu", chosen.count)->info().description);
     print_subnormals();
     print_gpus();
   }

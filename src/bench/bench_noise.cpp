@@ -118,7 +118,7 @@ void print_slowest_rank(const Candidate& apart, const std::vector<std::string>& 
 void bench_noise(const World& world, const BenchNoiseOptions& options) {
   check_same_command(world, "bench noise");
   check_configuration(world, options.configuration);
-  const auto device = make_device("cpu", choose_threads(options.threads).count);
+  const auto device = make_device("cpu", choose_threads(world, options.threads).count);
   const double wanted = 1e-3 * options.step_ms;
   const Work work = calibrate(world, wanted);
   std::array candidates{Candidate(world, work, Pace::apart), Candidate(world, work, Pace::in_step)};

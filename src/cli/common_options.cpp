@@ -36,7 +36,8 @@ void add_device_options(CLI::App& command, DeviceOptions& options) {
 CLI::Option* add_threads_option(CLI::App& command, int& threads) {
   return command
       .add_option("--threads", threads,
-                  "Compute threads per rank; 0: OMP_NUM_THREADS, SLURM_CPUS_PER_TASK, or one per bound processor")
+                  "Compute threads per rank; 0: OMP_NUM_THREADS, SLURM_CPUS_PER_TASK, or a share of the processors "
+                  "that ranks have in common")
       ->transform(whole_number(0, kMostThreads))
       ->capture_default_str();
 }

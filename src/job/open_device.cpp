@@ -39,7 +39,7 @@ void choose_gpu(const std::string& device) {
 }
 
 std::unique_ptr<Device> open_device(const World& world, const DeviceOptions& options) {
-  DeviceRequest request{.name = options.device, .threads = choose_threads(options.threads).count};
+  DeviceRequest request{.name = options.device, .threads = choose_threads(world, options.threads).count};
   if (options.device == "auto") request.name = every_rank_has_a_gpu(world) ? "cuda" : "cpu";
   if (options.precision != "auto") request.precision = parse_precision(options.precision);
   request.gpu = gpu_of(world);

@@ -4,6 +4,7 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
@@ -47,20 +48,35 @@ std::string count_of(Count count, std::string_view what) {
   return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
 }
 
-// Returns how many processors this node's ranks may use.
-int processors_of(const World& node) {
+// Returns the affinity masks of this node's ranks.
+std::vector<cpu_set_t> masks_of(const World& node) {
   cpu_set_t own;
   CPU_ZERO(&own);
   sched_getaffinity(0, sizeof own, &own);
   const std::vector<std::byte> all = node.gather(std::as_bytes(std::span(&own, 1)));
+  std::vector<cpu_set_t> masks(all.size() / sizeof own);
+  std::memcpy(masks.data(), all.data(), all.size());
+  return masks;
+}
+
+// Returns how many processors this node's ranks may use.
+int processors_of(const World& node) {
   cpu_set_t together;
   CPU_ZERO(&together);
-  for (std::size_t begin = 0; begin < all.size(); begin += sizeof own) {
-    cpu_set_t mask;
-    std::memcpy(&mask, all.data() + begin, sizeof mask);
-    CPU_OR(&together, &together, &mask);
-  }
+  for (const cpu_set_t& mask : masks_of(node)) CPU_OR(&together, &together, &mask);
   return std::min(CPU_COUNT(&together), allowed_processors().count);
+}
+
+ThreadWishes wishes_of(int option) {
+  cpu_set_t mask;
+  CPU_ZERO(&mask);
+  const int allowed = processors_allowed();
+  const bool bounds = sched_getaffinity(0, sizeof mask, &mask) == 0 && allowed < CPU_COUNT(&mask);
+  return {.option = option,
+          .omp_num_threads = std::getenv("OMP_NUM_THREADS"),
+          .slurm_cpus_per_task = std::getenv("SLURM_CPUS_PER_TASK"),
+          .allowed = allowed,
+          .allowed_by = bounds ? allowed_processors().source : "affinity mask"};
 }
 
 }  // namespace
@@ -78,19 +94,36 @@ Threads choose_threads(const ThreadWishes& wishes) {
     return from_environment("OMP_NUM_THREADS", *wanted, wishes);
   if (const auto wanted = first_number(wishes.slurm_cpus_per_task))
     return from_environment("SLURM_CPUS_PER_TASK", *wanted, wishes);
+  if (wishes.share < wishes.allowed) return {wishes.share, "share of the " + wishes.allowed_by, ""};
   return {wishes.allowed, wishes.allowed_by, ""};
 }
 
 Threads choose_threads(int option) {
-  cpu_set_t mask;
-  CPU_ZERO(&mask);
-  const int allowed = processors_allowed();
-  const bool bounds = sched_getaffinity(0, sizeof mask, &mask) == 0 && allowed < CPU_COUNT(&mask);
-  return choose_threads({.option = option,
-                         .omp_num_threads = std::getenv("OMP_NUM_THREADS"),
-                         .slurm_cpus_per_task = std::getenv("SLURM_CPUS_PER_TASK"),
-                         .allowed = allowed,
-                         .allowed_by = bounds ? allowed_processors().source : "affinity mask"});
+  return choose_threads(wishes_of(option));
+}
+
+Threads choose_threads(const World& world, int option) {
+  const World node = world.node();
+  const std::vector<int> shares = shares_of(masks_of(node), allowed_processors().count);
+  ThreadWishes wishes = wishes_of(option);
+  wishes.share = shares.at(static_cast<std::size_t>(node.rank()));
+  return choose_threads(wishes);
+}
+
+std::vector<int> shares_of(const std::vector<cpu_set_t>& masks, int quota) {
+  std::array<int, CPU_SETSIZE> users{};
+  for (int processor = 0; processor < CPU_SETSIZE; ++processor)
+    for (const cpu_set_t& mask : masks) users[processor] += CPU_ISSET(processor, &mask) ? 1 : 0;
+  std::vector<int> shares;
+  for (const cpu_set_t& mask : masks) {
+    double share = 0;
+    for (int processor = 0; processor < CPU_SETSIZE; ++processor)
+      if (CPU_ISSET(processor, &mask)) share += 1.0 / users[processor];
+    constexpr double kRounding = 1e-6;
+    const int of_quota = quota / static_cast<int>(masks.size());
+    shares.push_back(std::max(std::min(static_cast<int>(share + kRounding), of_quota), 1));
+  }
+  return shares;
 }
 
 ThreadReport report_threads(const World& world, const Threads& own) {

@@ -1,6 +1,10 @@
 #pragma once
 
+#include <sched.h>
+
+#include <climits>
 #include <string>
+#include <vector>
 
 #include "collectives/world/world.h"
 
@@ -21,11 +25,19 @@ struct ThreadWishes {
   const char* slurm_cpus_per_task = nullptr;  // null: not in the environment
   int allowed = 1;                            // processors
   std::string allowed_by = "affinity mask";   // or the control group that allows fewer
+  int share = INT_MAX;                        // this rank's share of processors that others may use, too
 };
 Threads choose_threads(const ThreadWishes& wishes);
 
-// Chooses for this process, with --threads.
+// Chooses for this process, with --threads, as if no other rank used its processors.
 Threads choose_threads(int option);
+
+// Chooses for this rank: ranks that may use the same processors share them. Collective.
+Threads choose_threads(const World& world, int option);
+
+// Returns each process's share of the processors in its affinity mask, at least 1: a processor in the masks of N
+// processes counts as 1/N. For N processes with `quota` processors together, a share is at most an Nth of it.
+std::vector<int> shares_of(const std::vector<cpu_set_t>& masks, int quota);
 
 // Reports, on rank 0, all ranks' threads and the processors that they may use. Warns if a node's ranks have more
 // threads than processors, and passes on choose_threads()'s warnings. Collective.

@@ -35,7 +35,7 @@ void announce(const TrainingInputs& inputs, const Replica& replica, const RunRec
   const Device& device = *inputs.device;
   record.activity.enter(Activity::Phase::meeting);
   const std::string warning = device_warning(world, device);
-  const ThreadReport threads = report_threads(world, choose_threads(options.device.threads));
+  const ThreadReport threads = report_threads(world, choose_threads(world, options.device.threads));
   if (!world.root()) return;
   const DatasetInfo& data = inputs.training->info();
   const std::string mark = emphasized(stdout, Emphasis::warning, "warning");

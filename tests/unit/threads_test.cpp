@@ -29,6 +29,32 @@ TEST_CASE("threads: --threads, then OMP_NUM_THREADS, then SLURM_CPUS_PER_TASK, t
   expect(3, "SLURM_CPUS_PER_TASK");
   wishes.slurm_cpus_per_task = nullptr;
   expect(8, "affinity mask");
+  wishes.share = 8;
+  expect(8, "affinity mask");
+  wishes.share = 2;
+  expect(2, "share of the affinity mask");
+  wishes.omp_num_threads = "5";
+  expect(5, "OMP_NUM_THREADS");
+}
+
+TEST_CASE("threads: ranks share the processors in their affinity masks") {
+  const auto mask = [](std::initializer_list<int> processors) {
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    for (const int processor : processors) CPU_SET(processor, &set);
+    return set;
+  };
+  using Shares = std::vector<int>;
+  constexpr int kNoQuota = INT_MAX;
+  const cpu_set_t all = mask({0, 1, 2, 3}), pair = mask({0, 1});
+  CHECK(shares_of({all}, kNoQuota) == Shares{4});
+  CHECK(shares_of({all, all}, kNoQuota) == Shares{2, 2});
+  CHECK(shares_of({all, all, all}, kNoQuota) == Shares{1, 1, 1});
+  CHECK(shares_of({pair, pair, pair, pair}, kNoQuota) == Shares{1, 1, 1, 1});
+  CHECK(shares_of({pair, mask({2, 3})}, kNoQuota) == Shares{2, 2});     // bound apart
+  CHECK(shares_of({pair, mask({1, 2, 3})}, kNoQuota) == Shares{1, 2});  // in part
+  CHECK(shares_of({all, all}, 3) == Shares{1, 1});
+  CHECK(shares_of({mask({0}), mask({1})}, 1) == Shares{1, 1});
 }
 
 TEST_CASE("threads: more than the affinity mask allows are never used without a warning") {
