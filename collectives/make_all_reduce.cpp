@@ -40,7 +40,7 @@ class NoAllReduce final : public AllReduce {
 };
 
 std::unique_ptr<AllReduce> no_all_reduce_needed(Device& device) {
-  return std::make_unique<NoAllReduce>(device, "none: a single rank needs no all-reduce", true);
+  return std::make_unique<NoAllReduce>(device, "none: one rank computes each gradient", true);
 }
 
 // Runs a host algorithm on arrays in host memory.

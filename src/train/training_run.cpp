@@ -17,7 +17,7 @@
 namespace annulus {
 namespace {
 
-constexpr double kWorthSaying = 0.02;  // a rank's lateness as a fraction of the step
+constexpr double kWorthSaying = 0.1;  // a rank's lateness as a fraction of the step
 
 // A step's position in epochs: the middle of the step's images.
 double middle(const StepPlan& step, std::size_t size) {
