@@ -346,7 +346,7 @@ int import_data(const World& world, const ImportOptions& options, const Log& log
   world.all_or_none([&] {
     if (!world.root()) return;
     expect_replaceable_files(options);
-    claim.emplace(parts, false, "delete it, or choose another name for the data file");
+    claim.emplace(parts, false, "choose another name for the data file", "delete it");
     prepare(options, *claim, log);
   });
   world.all_or_none([&] { job = read_job(parts); });

@@ -99,9 +99,9 @@ FileDescriptor lock(const fs::path& folder, const std::string& advice) {
 
 }  // namespace
 
-FolderClaim::FolderClaim(const fs::path& folder, bool adopt, const std::string& advice)
+FolderClaim::FolderClaim(const fs::path& folder, bool adopt, const std::string& advice, const std::string& adoption)
     : folder_(folder), is_new_(make_folder(folder)), lock_(-1) {
-  if (!adopt) expect_ours(folder, advice);
+  if (!adopt) expect_ours(folder, adoption.empty() ? advice : advice + ", or " + adoption);
   lock_ = lock(folder, advice);
   sign();
 }

@@ -15,8 +15,10 @@ namespace annulus {
 class FolderClaim {
  public:
   // Creates the folder if needed. Throws Error if it contains files but no mark, unless `adopt`; and if another process
-  // holds it, naming that process. `advice`: how the user can proceed, for the messages.
-  FolderClaim(const std::filesystem::path& folder, bool adopt, const std::string& advice);
+  // holds it, naming that process. `advice`: how the user can proceed, for the messages; `adoption`: what makes the
+  // program adopt other files, if anything does.
+  FolderClaim(const std::filesystem::path& folder, bool adopt, const std::string& advice,
+              const std::string& adoption = "");
 
   // Lets the job's other processes join: the claim lasts until all have ended. Throws Error.
   void share() const;

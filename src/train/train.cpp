@@ -62,8 +62,8 @@ FolderClaim claim_output(const TrainingInputs& inputs) {
   const TrainOptions& options = inputs.options;
   const CheckpointFolder checkpoints = inputs.checkpoints();
   const bool has_checkpoints = !checkpoints.empty();
-  FolderClaim claim(options.out, has_checkpoints || options.overwrite,
-                    "choose another --out, or give --overwrite to write to this one");
+  FolderClaim claim(options.out, has_checkpoints || options.overwrite, "choose another --out",
+                    "give --overwrite to write to this one");
   if (!options.resume && !checkpoints.empty())  // checked after the claim: no other run can add one now
     fail("{} already has checkpoints of an earlier run: continue it with --resume, or choose another --out",
          options.out.string());

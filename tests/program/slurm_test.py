@@ -1,4 +1,5 @@
 """scripts/slurm/train.sbatch under a real Slurm with several nodes, all on this machine."""
+import json
 import os
 import shutil
 import subprocess
@@ -143,6 +144,17 @@ class Slurm(SlurmTest):
         self.await_job(job, JobState="COMPLETED")
         seen = sorted(line for line in self.log(job).splitlines() if not line.startswith("srun:"))
         self.assertEqual(seen, [f"{node} {rank}: 0,1" for node in ("h1", "h2") for rank in (0, 1)])
+
+
+    def test_jobs_of_an_array_have_folders_of_their_own(self):
+        config = self.write_config(self.folder / "run.toml", self.folder / "unused", max_steps=2)
+        job = self.submit("--config", config, "--seed", "%a", "--out", self.folder / "run-%a",
+                          options=["--array=3,5", "--ntasks-per-node=1", "--nodes=1", f"--output={self.folder}/log-%a"])
+        for number in (3, 5):
+            out = self.folder / f"run-{number}"
+            self.await_that(f"{job}_{number}", lambda: (out / "results.json").exists() and
+                            json.loads((out / "results.json").read_text())["status"] == "complete", "complete")
+            self.assertIn(f"seed={number}\n", (out / "config.toml").read_text())
 
 
 class LostNodes(SlurmTest):

@@ -137,7 +137,8 @@ TEST_CASE("a folder has one claim at a time, and the error names its process", "
   const TemporaryFolder folder;
   {
     const FolderClaim first(folder / "run", false, "choose another");
-    const std::string text = error_of([&] { FolderClaim(folder / "run", true, "choose another"); });
+    const std::string text = error_of([&] { FolderClaim(folder / "run", true, "choose another", "overwrite"); });
+    CHECK_THAT(text, Contains("wait for it to end, or choose another") && !Contains("overwrite"));
     CHECK_THAT(text, Contains("another process") && Contains(fmt::format("process {}", getpid())) && Contains("host "));
     write_text(folder / "run/part", "x");
     first.clear();
