@@ -19,6 +19,7 @@
 #include "src/io/version.h"
 #include "src/job/job_status.h"
 #include "src/job/launched_rank.h"
+#include "src/train/renamed_options.h"
 
 namespace annulus {
 namespace {
@@ -36,6 +37,9 @@ std::string describe_unknown(const CLI::App& command, const std::string& word) {
     const std::string option = word.substr(0, word.find('=')), name = option.substr(dashes);
     if (std::ranges::find(names, name) != names.end())
       return fmt::format("{} must follow the command {}", option, full_name(command));
+    if (const RenamedOption* renamed = find_renamed(name);
+        renamed != nullptr && std::ranges::find(names, renamed->option) != names.end())
+      return renamed->message();
     return fmt::format("unknown option {}{}", option, did_you_mean(name, names, "--"));
   }
   for (const CLI::App* subcommand : command.get_subcommands({})) names.push_back(subcommand->get_name());

@@ -9,6 +9,7 @@
 #include "src/cli/commands.h"
 #include "src/cli/numbers.h"
 #include "src/cli/toml.h"
+#include "src/train/renamed_options.h"
 
 namespace annulus {
 namespace {
@@ -68,6 +69,17 @@ void expect_rate_for_optimizer(const CLI::App& command, const TomlEntry& entry, 
     fail("lr is for the optimizer {}: with --optimizer {} also give --lr", optimizer->values.front(), chosen.front());
 }
 
+// Replaces earlier options by what they are now.
+void replace_renamed(std::vector<TomlEntry>& entries, const std::string& file) {
+  const auto find = [&](std::string_view key) { return std::ranges::find(entries, key, &TomlEntry::key); };
+  const std::vector<std::string> unknown = merge_renamed([&](std::string_view option) {
+    const auto entry = find(option);
+    return entry == entries.end() ? nullptr : &entry->values;
+  });
+  if (!unknown.empty()) fail("{}:{}: {}", file, find(unknown.front())->line, find_renamed(unknown.front())->message());
+  std::erase_if(entries, [](const TomlEntry& entry) { return find_renamed(entry.key) != nullptr; });
+}
+
 class FlatConfig : public CLI::Config {
  public:
   explicit FlatConfig(const CLI::App& app) : app_(app) {}
@@ -103,7 +115,8 @@ class FlatConfig : public CLI::Config {
   }
 
  private:
-  static void read(const std::vector<TomlEntry>& entries, const std::string& file, CLI::App& command) {
+  static void read(std::vector<TomlEntry> entries, const std::string& file, CLI::App& command) {
+    replace_renamed(entries, file);
     std::vector<std::pair<CLI::Option*, const TomlEntry*>> taken;
     for (const TomlEntry& entry : entries) {
       try {

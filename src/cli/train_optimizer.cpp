@@ -19,56 +19,6 @@ PatternValue parse_pattern_value(const std::string& option, const std::string& t
 
 }  // namespace
 
-void add_rate_options(CLI::App& command, ScheduleOptions& o) {
-  const auto add = [&](const std::string& name, auto& value, const std::string& help) {
-    return command.add_option(name, value, help)->capture_default_str()->group("Learning rate");
-  };
-  add("--lr-per", o.reference_batch,
-      "Linear scaling rule: --lr is scaled by global batch / N, such as 256; 0: no scaling")
-      ->transform(whole_number(0));
-  add("--warmup", o.warmup, "Epochs of linear warm-up, such as 5 or 0.5")->transform(number_from(0));
-  const auto parse_share = [&o](const std::string& text) {
-    o.warmup_from.reset();
-    if (text == "auto") return;
-    o.warmup_from = parse_number("--warmup-from", text, number_from(0, 1));
-  };
-  command
-      .add_option_function<std::string>("--warmup-from", parse_share,
-                                        "Fraction of the rate at the start of warm-up; auto: 0, with --lr-per the "
-                                        "fraction that gives --lr, with one-cycle "
-                                        "1/25")
-      ->type_name("SHARE")
-      ->default_str("auto")
-      ->group("Learning rate");
-  add("--schedule", o.kind,
-      "Schedule after warm-up:\n"
-      "constant    unchanged\n"
-      "step        lowered after --lr-steps\n"
-      "cosine      falls along half a cosine, over all --epochs\n"
-      "polynomial  falls as (1 - x)^power, over all --epochs\n"
-      "one-cycle   cosine, and warm-up also along half a cosine, by default over 30 % of --epochs from 1/25 of the "
-      "rate\n"
-      "cyclic      rises and falls linearly every --lr-cycle epochs\n"
-      "plateau     lowered when evaluations stop improving")
-      ->check(one_of({"constant", "step", "cosine", "polynomial", "one-cycle", "cyclic", "plateau"}));
-  add_list_option(
-      command, "--lr-steps", o.steps,
-      [](const std::string& text) { return parse_number("--lr-steps", text, number_above(0)); },
-      "Epochs after which the rate is lowered, such as 30,60,80 (step)")
-      ->type_name("EPOCH")
-      ->group("Learning rate");
-  add("--lr-factor", o.factor, "Factor applied to the rate after each of --lr-steps (step), or on a plateau")
-      ->transform(number_above(0));
-  add("--lr-end", o.end,
-      "Final rate (cosine, polynomial, one-cycle) or lowest rate (cyclic, plateau), not scaled with the global batch")
-      ->transform(number_from(0));
-  add("--lr-cycle", o.cycle, "Epochs of a cycle, such as 4 (cyclic)")->transform(number_from(0));
-  add("--lr-patience", o.patience,
-      "Evaluations without improvement to wait for; the next one lowers the rate (plateau)")
-      ->transform(whole_number(0));
-  add("--lr-power", o.power, "Exponent of the decay (1 - x)^power (polynomial)")->transform(number_above(0));
-}
-
 void add_optimizer_options(CLI::App& command, TrainOptions& o) {
   const auto add = [&](const std::string& name, auto& value, const std::string& help) {
     return command.add_option(name, value, help)->capture_default_str()->group("Optimizer");

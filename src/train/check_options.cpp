@@ -25,7 +25,7 @@ void check(const TrainOptions& options) {
   if (options.take_over && !options.resume) fail("--take-over requires --resume: add it");
   const ScheduleOptions& schedule = options.schedule;
   if (schedule.kind == "plateau" && options.patience > 0 && options.patience <= schedule.patience + 1)
-    fail("--patience {} ends the run before --lr-patience {} lowers the rate: give a larger --patience",
+    fail("--patience {} ends the run before --schedule plateau:{} lowers the rate: give a larger --patience",
          options.patience, schedule.patience);
   check(schedule, options.epochs);
 }

@@ -48,7 +48,7 @@ class Goals(helper.ProgramTest):
         self.assertEqual(read_checkpoint(self.folder / "loss/best.h5")["attributes"]["epoch"], 4)
 
     def test_the_rate_is_reduced_on_a_plateau_also_when_resumed(self):
-        options = {"lr": 1e-12, "epochs": 6, "schedule": "plateau", "lr_factor": 0.5, "lr_patience": 1, "batch": None,
+        options = {"lr": 1e-12, "epochs": 6, "schedule": "plateau:1", "lr_factor": 0.5, "batch": None,
                    "global_batch": 50}
         rates = [epoch["learning_rate"] for epoch in self.train(self.folder / "whole", ranks=2, **options)["epochs"]]
         self.assertEqual([round(rate * 1e12, 6) for rate in rates], [1, 1, 1, 0.5, 0.5, 0.25])
@@ -76,7 +76,7 @@ class Goals(helper.ProgramTest):
                 (2, {"until": "accuracy=93"}, "'accuracy=93': accuracy is a share of all images, up to 1"),
                 (2, {"until": "loss=-1"}, "is not a goal"),
                 (2, {"best_by": "los"}, "did you mean loss"),
-                (2, {"schedule": "plateau", "patience": 11}, "--patience 11 ends the run before --lr-patience 10"),
+                (2, {"schedule": "plateau", "patience": 11}, "--patience 11 ends the run before --schedule plateau:10"),
                 (1, {"until": "top5=0.5", "data": few}, "top5 requires more than 5 classes, and the data has 5")):
             with self.subTest(options):
                 result = helper.run(*self.training(self.folder / "out", **options))

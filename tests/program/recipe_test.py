@@ -64,7 +64,7 @@ class ClassWeights(helper.ProgramTest):
 
 
 class Rates(helper.ProgramTest):
-    SCHEDULE = {"lr": 0.01, "lr_per": 25, "warmup": 1.5, "schedule": "step", "lr_steps": "2,3", "lr_factor": 0.5}
+    SCHEDULE = {"lr": 0.01, "lr_per": 25, "warmup": 1.5, "schedule": "step:2,3", "lr_factor": 0.5}
 
     def test_the_rule_is_said_and_the_rate_follows_it(self):
         out = self.folder / "out"
@@ -92,13 +92,13 @@ class Rates(helper.ProgramTest):
         self.assert_same_state(whole / "checkpoint.h5", parts / "checkpoint.h5")
 
     def test_misuse_is_refused(self):
-        for options, names in (({"schedule": "step"}, "--lr-steps 30,60,80"),
-                               ({"schedule": "step", "lr_steps": "2,1"}, "ascending"),
+        for options, names in (({"schedule": "step"}, "such as step:30,60,80"),
+                               ({"schedule": "step:2,1"}, "ascending"),
                                ({"schedule": "linear"}, "--schedule"),
                                ({"warmup": 2, "schedule": "cosine"}, "leaves none of the 1 epochs"),
                                ({"optimizer": "adamw", "nesterov": True}, "--nesterov belongs to"),
                                ({"config": RECIPES / "goyal.toml", "epochs": 3},
-                                r"with .*goyal\.toml: --lr-steps 30,60,80 are not all before the end, at 3"),
+                                r"with .*goyal\.toml: --schedule step:30,60,80: the epochs are not all before the end, at 3"),
                                ({"sync_batch_norm": True, "wire": "bf16"}, "--sync-batch-norm does not go with --wire, .* fp32"),
                                ({"accumulate": 0}, "--accumulate"),
                                ({"clip_norm": 1, "defer": 0.5}, "--defer does not go with --clip-norm"),
@@ -161,9 +161,9 @@ class Recipes(helper.ProgramTest):
                     self.assertEqual(self.text(config[option]), self.text(value), option)
 
     def test_a_configuration_repeats_its_recipe(self):
-        out, config = self.recipe("goyal", "--batch", 20, "--epochs", 7, "--lr-steps", "5,6", ranks=2)
-        self.assertEqual((config["batch"], config["epochs"], config["lr-steps"], config["momentum"]),
-                         (20, 7, ["5", "6"], 0.9))
+        out, config = self.recipe("goyal", "--batch", 20, "--epochs", 7, "--schedule", "step:5,6", ranks=2)
+        self.assertEqual((config["batch"], config["epochs"], config["schedule"], config["momentum"]),
+                         (20, 7, "step:5,6", 0.9))
         again = self.folder / "again"
         self.succeed("train", "--config", out / "config.toml", "--out", again, ranks=2)
         self.assert_same_state(out / "checkpoint.h5", again / "checkpoint.h5")

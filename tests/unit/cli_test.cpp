@@ -339,10 +339,8 @@ TEST_CASE("options of every type round-trip through a configuration", "[cli]") {
                        "--out",
                        "o",
                        "--nesterov",
-                       "--lr-steps",
-                       "30,60.5",
                        "--schedule",
-                       "step",
+                       "step:30,60.5",
                        "--bucket",
                        "1MiB",
                        "--eval-every",
@@ -350,9 +348,7 @@ TEST_CASE("options of every type round-trip through a configuration", "[cli]") {
                        "--checkpoint-every",
                        "10min",
                        "--warmup",
-                       "5",
-                       "--warmup-from",
-                       ".5",
+                       "5:.5",
                        "--adam-betas",
                        "0.9,0.999",
                        "--metrics",
@@ -407,12 +403,11 @@ std::string combined(const std::string& config, Words words) {
 }  // namespace
 
 TEST_CASE("the command line takes precedence over a configuration", "[cli]") {
-  const std::string file = "lr = 0.1\nschedule = \"step\"\nlr-steps = [30, 60]\nepochs = 90\nzero-init = true\n";
-  CHECK_THAT(combined(file, {}), Contains("\nlr=0.1\n") && Contains("\nlr-steps=[\"30\", \"60\"]\n"));
+  const std::string file = "lr = 0.1\nschedule = \"step:30,60\"\nepochs = 90\nzero-init = true\n";
+  CHECK_THAT(combined(file, {}), Contains("\nlr=0.1\n") && Contains("\nschedule=\"step:30,60\"\n"));
   CHECK_THAT(combined(file, {"--lr", "0.2", "--epochs", "70"}), Contains("\nlr=0.2\n") && Contains("\nepochs=70\n"));
-  CHECK_THAT(
-      combined(file, {"--schedule", "cosine", "--lr-steps", "none", "--zero-init=false"}),
-      Contains("\nschedule=\"cosine\"\n") && Contains("\nlr-steps=\"none\"\n") && Contains("\nzero-init=false\n"));
+  CHECK_THAT(combined(file, {"--schedule", "cosine", "--zero-init=false"}),
+             Contains("\nschedule=\"cosine\"\n") && Contains("\nzero-init=false\n"));
 }
 
 TEST_CASE("the batch size on the command line replaces either one of a configuration", "[cli]") {
@@ -424,6 +419,27 @@ TEST_CASE("the batch size on the command line replaces either one of a configura
   }
   CHECK_THAT(combined("", {}), Contains("\nbatch=64\n") && !Contains("global-batch"));
   CHECK_THAT(parse_with("batch = 8\nglobal-batch = 128\n", {"--data", "d", "--out", "o"}), Contains("excludes"));
+}
+
+TEST_CASE("options of earlier versions name what they are now, or become it in a configuration", "[cli]") {
+  const Words needed{"--data", "d", "--out", "o"};
+  CHECK(CommandLine().parse_for_user({"train", "--data", "d", "--out", "o", "--lr-steps", "3"}) ==
+        "--lr-steps is now --schedule step:30,60,80; see annulus train --help");
+  CHECK(CommandLine().parse_for_user({"eval", "--lr-steps=3"}) == "unknown option --lr-steps; see annulus eval --help");
+  for (const auto& [before, now] :
+       {std::pair{"schedule = \"step\"\nlr-steps = [30, 60]\nlr-power = 2\nepochs = 90\n",
+                  "\nschedule=\"step:30,60\"\n"},
+        {"schedule = \"polynomial\"\nlr-power = 1.5\nlr-steps = \"none\"\n", "\nschedule=\"polynomial:1.5\"\n"},
+        {"lr-patience = 3\nschedule = \"plateau\"\n", "\nschedule=\"plateau:3\"\n"},
+        {"lr-cycle = 4\nschedule = \"cyclic\"\n", "\nschedule=\"cyclic:4\"\n"},
+        {"epochs = 9\nwarmup = 5\nwarmup-from = 0.1\n", "\nwarmup=\"5:0.1\"\n"},
+        {"epochs = 9\nwarmup = 5\nwarmup-from = \"auto\"\n", "\nwarmup=\"5\"\n"}}) {
+    CAPTURE(before);
+    CHECK_THAT(combined(before, {}), Contains(now));
+  }
+  CHECK(parse_with("lr = 0.1\nlr-steps = [3]\n", needed) == "run.toml:2: --lr-steps is now --schedule step:30,60,80");
+  CHECK(parse_with("lr-power = 1\nschedule = \"cosine\"\n", needed) ==
+        "run.toml:1: --lr-power is now --schedule polynomial:2");
 }
 
 TEST_CASE("a configuration's learning rate is not combined with another optimizer", "[cli]") {
@@ -446,10 +462,12 @@ TEST_CASE("options of another optimizer or schedule are refused", "[cli]") {
                                        {"--adam-betas 0.5,0.9", "--adam-betas and --epsilon belong to"},
                                        {"--optimizer adamw --adam-betas 0.5", "--adam-betas"},
                                        {"--optimizer adamw --adam-betas 0.5,1", "--adam-betas"},
-                                       {"--lr-steps 3", "--lr-steps belongs to"},
+                                       {"--schedule cosine:3", "--schedule cosine: takes no value, such as \"3\""},
+                                       {"--schedule step:3,x", "--schedule step: expected a number > 0, not \"x\""},
                                        {"--optimizer adamw --momentum 0.5", "--momentum belongs to"},
                                        {"--lr-factor 0.5", "--lr-factor belongs to"},
-                                       {"--schedule cosine --lr-power 1", "--lr-power belongs to"},
+                                       {"--warmup 0:0.5", "--warmup 0:0.5 has no warm-up"},
+                                       {"--warmup 1:2", "--warmup: expected a number from 0 to 1, not \"2\""},
                                        {"--sync-batch-norm --wire fp16", "--sync-batch-norm does not go with --wire"},
                                        {"--batch 8 --global-batch 16", "excludes"},
                                        {"--schedule cosine --warmup 8", "leaves none of the 1 epochs"}}) {

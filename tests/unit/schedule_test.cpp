@@ -114,24 +114,20 @@ TEST_CASE("the rate is reduced on a plateau") {
 }
 
 TEST_CASE("contradictory schedules are refused") {
-  CHECK_THAT(complaint({.kind = "step"}), Contains("--lr-steps 30,60,80"));
+  CHECK_THAT(complaint({.kind = "step"}), Contains("such as step:30,60,80"));
   for (const std::vector<double>& steps : {std::vector{30.0, 20.0}, {30.0, 30.0}, {0.0, 30.0}, {-1.0}})
     CHECK_THAT(complaint({.kind = "step", .steps = steps}), Contains("ascending"));
-  CHECK_THAT(complaint({.kind = "cosine", .steps = {30}}), Contains("--lr-steps belongs to --schedule step"));
   CHECK_THAT(complaint({.kind = "step", .steps = {30}, .end = 0.1}),
              Contains("--lr-end does not belong to --schedule step"));
-  CHECK_THAT(complaint({.warmup_from = 0.5}), Contains("--warmup-from requires --warmup"));
+  CHECK_THAT(complaint({.warmup_from = 0.5}), Contains("--warmup 0:0.5 has no warm-up"));
   CHECK_THAT(complaint({.warmup = 5, .kind = "cosine"}, 5), Contains("leaves none of the 5 epochs"));
   check({.warmup = 5, .warmup_from = 0.0, .kind = "cosine"}, 6);
   check({.warmup = 5}, 5);
   CHECK_THAT(complaint({.warmup = 5.5}, 5), Contains("longer than the 5 --epochs"));
   CHECK_THAT(complaint({.kind = "step", .steps = {30, 90}}), Contains("not all before the end, at 90"));
   CHECK_THAT(complaint({.kind = "cosine", .factor = 0.5}), Contains("--lr-factor belongs to"));
-  CHECK_THAT(complaint({.kind = "cosine", .power = 1}), Contains("--lr-power belongs to"));
-  CHECK_THAT(complaint({.kind = "cyclic"}), Contains("--lr-cycle 4"));
+  CHECK_THAT(complaint({.kind = "cyclic"}), Contains("such as cyclic:4"));
   CHECK_THAT(complaint({.warmup = 1, .kind = "cyclic", .cycle = 4}), Contains("remove --warmup"));
-  CHECK_THAT(complaint({.kind = "cosine", .cycle = 4}), Contains("--lr-cycle belongs to"));
-  CHECK_THAT(complaint({.kind = "cosine", .patience = 4}), Contains("--lr-patience belongs to"));
   CHECK_THAT(complaint({.kind = "plateau", .factor = 1}), Contains("below 1"));
 }
 

@@ -1,0 +1,64 @@
+#include "src/train/renamed_options.h"
+
+#include <fmt/args.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+
+namespace annulus {
+namespace {
+
+constexpr std::array kRenamed{
+    RenamedOption{"lr-steps", "schedule", "step:30,60,80", "step", "none", ":{all}"},
+    RenamedOption{"lr-power", "schedule", "polynomial:2", "polynomial", "2", ":{all}"},
+    RenamedOption{"lr-cycle", "schedule", "cyclic:4", "cyclic", "0", ":{all}"},
+    RenamedOption{"lr-patience", "schedule", "plateau:10", "plateau", "10", ":{all}"},
+    RenamedOption{"warmup-from", "warmup", "5:0.1", "", "auto", ":{all}"},
+};
+
+std::string value_of(const RenamedOption& row, const std::string& all) {
+  const std::size_t comma = std::min(all.find(','), all.size());
+  return fmt::format(fmt::runtime(row.form), fmt::arg("all", all), fmt::arg("first", all.substr(0, comma)),
+                     fmt::arg("second", all.substr(std::min(comma + 1, all.size()))));
+}
+
+void add_value(std::vector<std::string>& values, const std::string& value) {
+  if (value.starts_with(':')) {
+    values.front() += value;
+  } else if (values.front() == "none") {
+    values = {value};
+  } else {
+    values.push_back(value);
+  }
+}
+
+}  // namespace
+
+std::string RenamedOption::message() const {
+  return fmt::format("--{} is now --{} {}", old, option, example);
+}
+
+const RenamedOption* find_renamed(std::string_view old) {
+  const auto* found = std::ranges::find(kRenamed, old, &RenamedOption::old);
+  return found == kRenamed.end() ? nullptr : &*found;
+}
+
+std::vector<std::string> merge_renamed(const FindValues& find) {
+  std::vector<std::string> present, merged;
+  for (const RenamedOption& row : kRenamed) {
+    const std::vector<std::string>* old = find(row.old);
+    if (old == nullptr) continue;
+    if (std::ranges::find(present, row.old) == present.end()) present.emplace_back(row.old);
+    const std::string all = fmt::format("{}", fmt::join(*old, ","));
+    std::vector<std::string>* values = find(row.option);
+    const bool belongs = values != nullptr && !values->empty() && (*row.of == '\0' || values->front() == row.of);
+    if (all != row.initial && !belongs) continue;
+    if (all != row.initial) add_value(*values, value_of(row, all));
+    merged.emplace_back(row.old);
+  }
+  std::erase_if(present, [&](const std::string& old) { return std::ranges::find(merged, old) != merged.end(); });
+  return present;
+}
+
+}  // namespace annulus
