@@ -88,10 +88,10 @@ def interfaces(text):
 
 
 def options(root):
-    """The options of `train`: those in src/cli/train*.cpp, and in functions of common_options.cpp that they call."""
+    """The options of `train`: those in src/cli/train*.cpp, and in functions of *_options.cpp that they call."""
     text = "".join(path.read_text() for path in sorted((root / "src/cli").glob("train*.cpp")))
-    common = root / "src/cli/common_options.cpp"
-    shared = re.split(r"^(?=\S.*\) \{$)", common.read_text() if common.exists() else "", flags=re.MULTILINE)
+    common = "".join(path.read_text() for path in sorted((root / "src/cli").glob("*_options.cpp")))
+    shared = re.split(r"^(?=\S.*\) \{$)", common, flags=re.MULTILINE)
     shared = {name[1]: part for part in shared if (name := re.match(r".*?(\w+)\(", part))}
     while called := [name for name in shared if name + "(" in text]:
         text += "".join(shared.pop(name) for name in called)

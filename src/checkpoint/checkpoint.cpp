@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <span>
+#include <utility>
 
 #include "src/checkpoint/stored_score.h"
 #include "src/io/atomic_file.h"
@@ -141,6 +142,14 @@ hdf5::Group open_verified(const std::filesystem::path& file) {
   return hdf5.root();
 }
 
+// Returns an order as order_of() writes it now: earlier, such as --shuffle block --shuffle-block 64.
+std::string current_order(std::string order) {
+  for (const auto& [before, now] :
+       {std::pair<std::string, const char*>{" --shuffle-block ", ",size="}, {" --shuffle-window ", ",window="}})
+    if (const std::size_t at = order.find(before); at != std::string::npos) order.replace(at, before.size(), now);
+  return order;
+}
+
 CheckpointHeader read_header(const hdf5::Group& root) {
   CheckpointHeader header;
   header.model = root.string("model");
@@ -149,7 +158,7 @@ CheckpointHeader read_header(const hdf5::Group& root) {
   header.configuration = root.string("configuration");
   header.seed = root.integer("seed");
   header.run = read_run_state(root);
-  header.order = root.string("order");
+  header.order = current_order(root.string("order"));
   header.image = {root.integer("image_height"), root.integer("image_width")};
   read_data(root, header.data);
   header.samples = read_samples(root);

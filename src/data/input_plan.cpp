@@ -41,7 +41,7 @@ Augmentation augmentation(const DataOptions& options, const DatasetInfo& info, P
   augmentation.erase = options.erase;
   augmentation.mixing = {options.mixup, options.cutmix};
   if (augmentation.changes > 0 && info.channels != 1 && info.channels != 3)
-    fail("--rand-augment: cannot change images of {} channels, only of 1 or 3", info.channels);
+    fail("--augment rand: cannot change images of {} channels, only of 1 or 3", info.channels);
   return augmentation;
 }
 
@@ -73,11 +73,9 @@ void expect_no_image_options(const DataOptions& options) {
     if (!is_default) fail("{}: is for images, and the data is text; remove the option", option);
   };
   expect_default("--image", options.image == 0);
-  expect_default("--augment", options.augment == "auto" || options.augment == "none");
-  expect_default("--rand-augment", options.rand_augment.at(0) == 0);
-  expect_default("--erase", options.erase == 0);
-  expect_default("--mixup", options.mixup == 0);
-  expect_default("--cutmix", options.cutmix == 0);
+  const bool has_settings =
+      options.rand_augment.at(0) > 0 || options.erase > 0 || options.mixup > 0 || options.cutmix > 0;
+  expect_default("--augment", (options.augment == "auto" || options.augment == "none") && !has_settings);
 }
 
 Shuffle shuffle(const DataOptions& options, Purpose purpose) {
@@ -106,13 +104,12 @@ std::string to_string(const InputPlan& plan) {
 
 std::string order_of(const InputPlan& plan, const DatasetInfo& info) {
   const Shuffle& shuffle = plan.shuffle;
-  return fmt::format(
-      "{}, {}",
-      info.is_text() ? fmt::format("{} windows of {} tokens", info.size, info.length)
-                     : fmt::format("{} images", info.size),
-      shuffle.kind == Shuffle::Kind::global
-          ? "--shuffle global"
-          : fmt::format("--shuffle block --shuffle-block {} --shuffle-window {}", shuffle.block, shuffle.window));
+  return fmt::format("{}, {}",
+                     info.is_text() ? fmt::format("{} windows of {} tokens", info.size, info.length)
+                                    : fmt::format("{} images", info.size),
+                     shuffle.kind == Shuffle::Kind::global
+                         ? "--shuffle global"
+                         : fmt::format("--shuffle block,size={},window={}", shuffle.block, shuffle.window));
 }
 
 InputPlan plan_input(const DataOptions& options, const DatasetInfo& info, Purpose purpose, std::size_t processors,

@@ -15,6 +15,12 @@ constexpr std::array kRenamed{
     RenamedOption{"lr-cycle", "schedule", "cyclic:4", "cyclic", "0", ":{all}"},
     RenamedOption{"lr-patience", "schedule", "plateau:10", "plateau", "10", ":{all}"},
     RenamedOption{"warmup-from", "warmup", "5:0.1", "", "auto", ":{all}"},
+    RenamedOption{"rand-augment", "augment", "imagenet,rand=2:9", "", "0,9", "rand={first}:{second}"},
+    RenamedOption{"erase", "augment", "imagenet,erase=0.25", "", "0", "erase={all}"},
+    RenamedOption{"mixup", "augment", "imagenet,mixup=0.2", "", "0", "mixup={all}"},
+    RenamedOption{"cutmix", "augment", "imagenet,cutmix=1", "", "0", "cutmix={all}"},
+    RenamedOption{"shuffle-block", "shuffle", "block,size=256", "block", "256", "size={all}"},
+    RenamedOption{"shuffle-window", "shuffle", "block,window=16", "block", "16", "window={all}"},
 };
 
 std::string value_of(const RenamedOption& row, const std::string& all) {
@@ -26,8 +32,6 @@ std::string value_of(const RenamedOption& row, const std::string& all) {
 void add_value(std::vector<std::string>& values, const std::string& value) {
   if (value.starts_with(':')) {
     values.front() += value;
-  } else if (values.front() == "none") {
-    values = {value};
   } else {
     values.push_back(value);
   }

@@ -61,8 +61,8 @@ void expect_options_for(const DatasetInfo& info, const InputPlan& input, const T
   if (info.is_text()) parse_loss(options.loss, info.labels);
   if (info.labels == LabelKind::one_class) return;
   const bool weights = options.balance_classes || !options.class_weights.empty();
-  for (const auto& [used, option] : {std::pair(input.augmentation.mixing.mixup > 0, "--mixup"),
-                                     {input.augmentation.mixing.cutmix > 0, "--cutmix"},
+  for (const auto& [used, option] : {std::pair(input.augmentation.mixing.mixup > 0, "--augment mixup"),
+                                     {input.augmentation.mixing.cutmix > 0, "--augment cutmix"},
                                      {options.label_smoothing > 0, "--label-smoothing"},
                                      {weights, "--class-weights"}})
     if (used)

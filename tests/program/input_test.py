@@ -57,7 +57,7 @@ class InputTest(helper.ProgramTest):
         self.assert_same_state(self.folder / "one/checkpoint.h5", self.folder / "three/checkpoint.h5")
 
     def test_ranks_see_the_same_images(self):
-        losses = [self.encoded(self.folder / str(ranks), ranks, shuffle="block", shuffle_block=16)["epochs"]
+        losses = [self.encoded(self.folder / str(ranks), ranks, shuffle="block,size=16")["epochs"]
                   for ranks in (1, 2, 3)]
         for other in losses[1:]:
             for ours, theirs in zip(losses[0], other):
@@ -65,7 +65,7 @@ class InputTest(helper.ProgramTest):
                 self.assertAlmostEqual(ours["test_loss"], theirs["test_loss"], places=4)
 
     def test_ranks_and_resuming_do_not_change_random_changes_and_mixtures(self):
-        options = {"rand_augment": "2,9", "erase": 0.25, "mixup": 0.2, "cutmix": 1, "label_smoothing": 0.1}
+        options = {"augment": "auto,rand=2:9,erase=0.25,mixup=0.2,cutmix=1", "label_smoothing": 0.1}
         result = self.succeed(*self.training(self.folder / "whole", data=self.parts, image=24, global_batch=40, epochs=2,
                                              **options), ranks=2)
         self.assertIn("random resized crop, random flips, RandAugment of 2 changes of magnitude 9, 25 % with a rectangle "
@@ -77,7 +77,7 @@ class InputTest(helper.ProgramTest):
         self.assertLess(self.farthest(self.folder / "whole/checkpoint.h5", self.folder / "three/checkpoint.h5"), 1e-4)
         self.encoded(self.folder / "plain")
         self.assertGreater(self.farthest(self.folder / "whole/checkpoint.h5", self.folder / "plain/checkpoint.h5"), 1e-3)
-        self.assertEqual(helper.run(*self.training(self.folder / "refused", rand_augment="2")).status, 2)
+        self.assertEqual(helper.run(*self.training(self.folder / "refused", augment="auto,rand=2")).status, 2)
 
     def test_a_run_resumes_in_the_middle_of_an_epoch(self):
         self.encoded(self.folder / "whole")
@@ -179,7 +179,7 @@ class InputTest(helper.ProgramTest):
         self.assertIn("--prefetch", complaint(prefetch=0))
         self.assertIn("--augment", complaint(augment="cutout"))
         self.assertIn("--shuffle", complaint(shuffle="none"))
-        self.assertIn("--shuffle-block", complaint(shuffle_block=0))
+        self.assertIn("--shuffle size: expected a whole number from 1", complaint(shuffle="block,size=0"))
         self.assertIn("--on-bad-sample", complaint(on_bad_sample="maybe"))
         self.assertRegex(complaint(data=self.folder / "no-*.h5"), r"no-\*\.h5: .*No such file")
         other = write_pngs(self.folder / "part-3.h5", {"train": (9, 1)})

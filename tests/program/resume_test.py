@@ -104,7 +104,7 @@ class Resume(helper.ProgramTest):
                 self.assertLess(self.farthest(whole / "checkpoint.h5", parts / "checkpoint.h5"), 1e-4)
 
     def test_the_order_may_change_between_epochs_only(self):
-        blocks = {"shuffle": "block", "shuffle_block": 64}
+        blocks = {"shuffle": "block,size=64"}
         for steps, status in ((5, 1), (13, 0)):  # within the first epoch, and at its end
             out = self.folder / str(steps)
             self.run_to(out, steps, ranks=0)
@@ -114,15 +114,13 @@ class Resume(helper.ProgramTest):
         again = helper.run(*self.training(out, max_steps=14, epochs=3, global_batch=40, resume=True, **blocks), ranks=2)
         self.assertEqual(len(again.messages), 1, again)
         self.assertRegex(again.messages[0], r"step-000000005.h5 was made within an epoch of 500 images, --shuffle global, but "
-                                            r"this run has 500 images, --shuffle block --shuffle-block 64 "
-                                            r"--shuffle-window 16")
-        self.run_to(out, 14, ranks=0, resume=True, shuffle_block=64)  # has no effect with --shuffle global
+                                            r"this run has 500 images, --shuffle block,size=64,window=16")
         out = self.folder / "blocks"
         self.run_to(out, 5, ranks=0, **blocks)
         more = helper.write_data(self.folder / "d.h5", 501)
-        for other in ({**blocks, "shuffle_window": 2}, {**blocks, "data": more, "data_changed": True}):
+        for other in ({"shuffle": "block,size=64,window=2"}, {**blocks, "data": more, "data_changed": True}):
             again = helper.run(*self.training(out, max_steps=14, epochs=3, global_batch=40, resume=True, **other))
-            self.assertIn("was made within an epoch of 500 images, --shuffle block --shuffle-block 64 --shuffle-window 16",
+            self.assertIn("was made within an epoch of 500 images, --shuffle block,size=64,window=16",
                           again.err)
 
     def test_other_data_is_refused_unless_requested(self):

@@ -132,6 +132,14 @@ TEST_CASE("a checkpoint round-trips bit-identically, in the same order", "[check
   CHECK(folder.files() == 1);
 }
 
+TEST_CASE("the order of a checkpoint of an earlier version has the options of today", "[checkpoint]") {
+  const test::TemporaryFolder folder;
+  Checkpoint checkpoint = example();
+  checkpoint.order = "500 images, --shuffle block --shuffle-block 64 --shuffle-window 16";
+  write_checkpoint(folder / "run.h5", checkpoint);
+  CHECK(read_checkpoint(folder / "run.h5").order == "500 images, --shuffle block,size=64,window=16");
+}
+
 TEST_CASE("a checkpoint has the tokenizer of its text", "[checkpoint]") {
   const test::TemporaryFolder folder;
   Checkpoint checkpoint;

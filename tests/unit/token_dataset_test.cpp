@@ -252,7 +252,7 @@ TEST_CASE("options of images are refused for text, and the other way round", "[t
   CHECK_THAT(plan(options), Contains("--augment: is for images"));
   options = {};
   options.mixup = 0.5;
-  CHECK_THAT(plan(options), Contains("--mixup: is for images"));
+  CHECK_THAT(plan(options), Contains("--augment: is for images"));
   options = {};
   options.length = 64;
   DatasetInfo images;
