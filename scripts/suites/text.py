@@ -99,8 +99,8 @@ class Comparison:
         shutil.rmtree(out, ignore_errors=True)
         self.annulus("train", "--data", self.data, "--model", "nanogpt-cpu", "--length", LENGTH, "--global-batch",
                      BATCH, "--threads", threads, "--epochs", self.epochs, "--max-steps", steps, "--eval-every", every,
-                     "--checkpoint-every", "end", "--optimizer", "adamw", "--adam-betas",
-                     ",".join(map(str, s["betas"])), "--weight-decay", s["weight_decay"], "--clip-norm", s["clip_norm"],
+                     "--checkpoint-every", "end", "--optimizer",
+                     "adamw,beta1={},beta2={}".format(*s["betas"]), "--weight-decay", s["weight_decay"], "--clip-norm", s["clip_norm"],
                      "--lr", s["lr"], "--schedule", "cosine", "--lr-end", s["lr_end"], "--warmup", WARMUP * self.epochs,
                      "--seed", seed, "--out", out, start=pinned_mpirun(ranks, threads))
         results = json.loads((out / "results.json").read_text())

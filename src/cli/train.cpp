@@ -86,7 +86,6 @@ void add_main_options(CLI::App& command, TrainOptions& o) {
   command
       .add_flag("--overwrite", o.overwrite, "Write to an --out with other files, and replace the file of --timeline")
       ->configurable(false);
-  command.add_flag("--verbose", o.verbose, "Print all options, which are also in OUT/config.toml")->configurable(false);
 }
 
 // Throws if options contradict each other.

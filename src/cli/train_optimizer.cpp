@@ -4,6 +4,7 @@
 #include "src/cli/choices.h"
 #include "src/cli/numbers.h"
 #include "src/cli/option_kinds.h"
+#include "src/cli/settings.h"
 #include "src/cli/train_options.h"
 
 namespace annulus {
@@ -17,38 +18,69 @@ PatternValue parse_pattern_value(const std::string& option, const std::string& t
   return {text.substr(0, equals), static_cast<float>(parse_number(option, text.substr(equals + 1), number_from(0)))};
 }
 
+void parse_optimizer(const std::vector<std::string>& texts, OptimizerOptions& o) {
+  Settings settings("--optimizer", texts, {"sgd", "lars", "adamw"});
+  const auto number = [&](const std::string& key, float initial, const CLI::Validator& validator) {
+    return static_cast<float>(settings.number(key, initial, validator));
+  };
+  const auto beta = [&](const std::string& key, float initial) {
+    const float value = number(key, initial, number_from(0, 1));
+    if (value == 1) throw CLI::ValidationError("--optimizer " + key, "must be below 1");
+    return value;
+  };
+  OptimizerOptions chosen;
+  chosen.kind = settings.name();
+  if (chosen.kind == "adamw") {
+    chosen.betas = {beta("beta1", chosen.betas[0]), beta("beta2", chosen.betas[1])};
+    chosen.epsilon = number("eps", chosen.epsilon, number_above(0));
+  } else {
+    chosen.momentum = number("momentum", chosen.momentum, number_from(0, 1));
+  }
+  if (chosen.kind == "sgd") chosen.nesterov = settings.flag("nesterov");
+  if (chosen.kind == "lars") chosen.trust = number("trust", chosen.trust, number_above(0));
+  settings.expect_no_other();
+  chosen.weight_decay = o.weight_decay;
+  o = chosen;
+}
+
+// Parses "1e-4,fc=0.01": the weight decay, and that of layers or parameters.
+void parse_weight_decay(const std::vector<std::string>& texts, TrainOptions& o) {
+  o.optimizer.weight_decay = 0;
+  o.weight_decays.clear();
+  for (const std::string& text : texts)
+    if (text.find('=') != std::string::npos) {
+      o.weight_decays.push_back(parse_pattern_value("--weight-decay", text));
+    } else if (&text == &texts.front()) {
+      o.optimizer.weight_decay = static_cast<float>(parse_number("--weight-decay", text, number_from(0)));
+    } else {
+      throw CLI::ValidationError("--weight-decay", unexpected("PATTERN=NUMBER after the first, such as fc=0.01", text));
+    }
+}
+
 }  // namespace
 
 void add_optimizer_options(CLI::App& command, TrainOptions& o) {
   const auto add = [&](const std::string& name, auto& value, const std::string& help) {
     return command.add_option(name, value, help)->capture_default_str()->group("Optimizer");
   };
-  add("--optimizer", o.optimizer.kind, "Optimizer: sgd, lars or adamw")->check(one_of({"sgd", "lars", "adamw"}));
-  add("--momentum", o.optimizer.momentum, "Momentum (sgd, lars)")->transform(number_from(0, 1));
-  command.add_flag("--nesterov", o.optimizer.nesterov, "Nesterov momentum (sgd)")->group("Optimizer");
-  add("--weight-decay", o.optimizer.weight_decay, "Weight decay; not applied to biases and batch norm")
-      ->transform(number_from(0));
-  add("--trust", o.optimizer.trust,
-      "Trust coefficient: a layer's rate is this times norm of weights / norm of gradient (lars)")
-      ->transform(number_above(0));
-  const auto parse_betas = [&o](const std::string& text) {
-    const std::size_t comma = text.find(',');
-    const auto beta = [](const std::string& part) {
-      return static_cast<float>(parse_number("--adam-betas", part, number_from(0, 1)));
-    };
-    if (comma != std::string::npos) o.optimizer.betas = {beta(text.substr(0, comma)), beta(text.substr(comma + 1))};
-    if (comma == std::string::npos || std::ranges::any_of(o.optimizer.betas, [](float one) { return one == 1; }))
-      throw CLI::ValidationError(
-          "--adam-betas",
-          fmt::format("expected two numbers from 0 to below 1, such as 0.9,0.999, not {}", in_quotes(text)));
-  };
-  command
-      .add_option_function<std::string>("--adam-betas", parse_betas, "Decay of the two moments, beta1,beta2 (adamw)")
-      ->type_name("BETAS")
-      ->default_str("0.9,0.999")
+  add_settings_option(
+      command, "--optimizer", [&o](const std::vector<std::string>& texts) { parse_optimizer(texts, o.optimizer); },
+      "Optimizer: sgd, lars or adamw; and settings, such as sgd,nesterov or adamw,beta2=0.95:\n"
+      "momentum=0.9       momentum (sgd, lars)\n"
+      "nesterov           Nesterov momentum (sgd)\n"
+      "trust=0.001        trust coefficient: a layer's rate is this times norm of weights / norm of gradient (lars)\n"
+      "beta1=0.9          decay of the first moment (adamw)\n"
+      "beta2=0.999        decay of the second moment (adamw)\n"
+      "eps=1e-8           added to the root of the second moment (adamw)")
+      ->default_str("sgd")
       ->group("Optimizer");
-  add("--epsilon", o.optimizer.epsilon, "Epsilon, added to the root of the second moment (adamw)")
-      ->transform(number_above(0));
+  add_settings_option(
+      command, "--weight-decay", [&o](const std::vector<std::string>& texts) { parse_weight_decay(texts, o); },
+      "Weight decay, not applied to biases and batch norm; and of layers or parameters, also of their biases, such as "
+      "1e-4,fc=0.01")
+      ->type_name("NUMBER")
+      ->default_str("0")
+      ->group("Optimizer");
   add("--clip-norm", o.clip_norm, "Maximum norm of the gradient over all parameters; 0: no clipping")
       ->transform(number_from(0));
   add("--ema", o.ema, "Decay, such as 0.9999, of a moving average of the weights, which is then evaluated; 0: none")
@@ -70,18 +102,11 @@ void add_fine_tuning_options(CLI::App& command, TrainOptions& o) {
                   "character)")
       ->type_name("PATTERN")
       ->group(group);
-  const auto add_values = [&](const std::string& name, std::vector<PatternValue>& values, const std::string& help) {
-    add_list_option(
-        command, name, values, [name](const std::string& text) { return parse_pattern_value(name, text); }, help)
-        ->type_name("PATTERN=NUMBER")
-        ->group(group);
-  };
-  add_values("--lr-for", o.rate_factors, "Factors of --lr for layers or parameters, such as layer1=0.1,layer2=0.3");
-  add_values("--weight-decay-for", o.weight_decays,
-             "Weight decay of layers or parameters, such as fc=0.01; also applied to their biases");
-  command.add_option("--head-lr", o.head_rate, "Factor of --lr for the head, the last layer with weights")
-      ->transform(number_from(0))
-      ->capture_default_str()
+  add_list_option(
+      command, "--lr-for", o.rate_factors,
+      [](const std::string& text) { return parse_pattern_value("--lr-for", text); },
+      "Factors of --lr for layers or parameters, such as layer1=0.1,head=10 (head: the last layer with weights)")
+      ->type_name("PATTERN=NUMBER")
       ->group(group);
 }
 

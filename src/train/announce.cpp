@@ -80,7 +80,6 @@ void announce(const TrainingInputs& inputs, const Replica& replica, const RunRec
                std::ranges::max(weights));
   if (options.ema > 0) fmt::print("  weights     their moving average (decay {}) is evaluated\n", options.ema);
   fmt::print("  writes to   {}, all options to config.toml\n", printable(options.out.string()));
-  if (options.verbose) fmt::print("{}", printable_lines(options.configuration));
   std::fflush(stdout);
 }
 

@@ -19,7 +19,6 @@ void check(const TrainOptions& options) {
     fail(
         "--all-reduce none does not train; to measure the cost of communication, run: annulus bench step --all-reduce "
         "auto,none");
-  check(options.optimizer);
   check(options.survival);
   check_combinations(options);
   if (options.take_over && !options.resume) fail("--take-over requires --resume: add it");

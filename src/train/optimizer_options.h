@@ -18,9 +18,6 @@ struct OptimizerOptions {
   float epsilon = 1e-8f;
 };
 
-// Throws Error if an option was given that belongs to another optimizer.
-void check(const OptimizerOptions& options);
-
 UpdateRule update_rule(const OptimizerOptions& options);
 
 }  // namespace annulus

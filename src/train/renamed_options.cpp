@@ -1,6 +1,5 @@
 #include "src/train/renamed_options.h"
 
-#include <fmt/args.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -15,6 +14,16 @@ constexpr std::array kRenamed{
     RenamedOption{"lr-cycle", "schedule", "cyclic:4", "cyclic", "0", ":{all}"},
     RenamedOption{"lr-patience", "schedule", "plateau:10", "plateau", "10", ":{all}"},
     RenamedOption{"warmup-from", "warmup", "5:0.1", "", "auto", ":{all}"},
+    RenamedOption{"momentum", "optimizer", "sgd,momentum=0.9", "sgd", "0.9", "momentum={all}"},
+    RenamedOption{"momentum", "optimizer", "lars,momentum=0.9", "lars", "0.9", "momentum={all}"},
+    RenamedOption{"nesterov", "optimizer", "sgd,nesterov", "sgd", "false", "nesterov"},
+    RenamedOption{"trust", "optimizer", "lars,trust=0.001", "lars", "0.001", "trust={all}"},
+    RenamedOption{"adam-betas", "optimizer", "adamw,beta1=0.9,beta2=0.95", "adamw", "0.9,0.999",
+                  "beta1={first},beta2={second}"},
+    RenamedOption{"epsilon", "optimizer", "adamw,eps=1e-8", "adamw", "1e-08", "eps={all}"},
+    RenamedOption{"head-lr", "lr-for", "head=10", "none", "1", "head={all}"},
+    RenamedOption{"weight-decay-for", "weight-decay", "1e-4,fc=0.01", "", "none", "{all}"},
+    RenamedOption{"verbose", "print-config", "(a run also writes its options to OUT/config.toml)", "", "false", ""},
     RenamedOption{"rand-augment", "augment", "imagenet,rand=2:9", "", "0,9", "rand={first}:{second}"},
     RenamedOption{"erase", "augment", "imagenet,erase=0.25", "", "0", "erase={all}"},
     RenamedOption{"mixup", "augment", "imagenet,mixup=0.2", "", "0", "mixup={all}"},
@@ -29,9 +38,11 @@ std::string value_of(const RenamedOption& row, const std::string& all) {
                      fmt::arg("second", all.substr(std::min(comma + 1, all.size()))));
 }
 
-void add_value(std::vector<std::string>& values, const std::string& value) {
+void add_value(std::vector<std::string>& values, const std::string& value, const RenamedOption& row) {
   if (value.starts_with(':')) {
     values.front() += value;
+  } else if (values.front() == "none" && values.front() == row.of) {
+    values = {value};
   } else {
     values.push_back(value);
   }
@@ -58,7 +69,7 @@ std::vector<std::string> merge_renamed(const FindValues& find) {
     std::vector<std::string>* values = find(row.option);
     const bool belongs = values != nullptr && !values->empty() && (*row.of == '\0' || values->front() == row.of);
     if (all != row.initial && !belongs) continue;
-    if (all != row.initial) add_value(*values, value_of(row, all));
+    if (all != row.initial) add_value(*values, value_of(row, all), row);
     merged.emplace_back(row.old);
   }
   std::erase_if(present, [&](const std::string& old) { return std::ranges::find(merged, old) != merged.end(); });

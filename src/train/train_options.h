@@ -55,7 +55,6 @@ struct TrainOptions {
   ScheduleOptions schedule;
   OptimizerOptions optimizer;
   std::vector<PatternValue> rate_factors, weight_decays;  // of parameters; the last that matches counts
-  float head_rate = 1;                                    // a factor, too
   float clip_norm = 0;                                    // 0: gradients are not clipped
   double ema = 0;                                         // decay of the moving average of the weights; 0: none
   bool sync_batch_norm = false;
@@ -85,7 +84,6 @@ struct TrainOptions {
   std::vector<Fault> faults;  // for tests
   std::string configuration;  // the configurable options as TOML, see OUT/config.toml
   bool overwrite = false;     // replace any existing files
-  bool verbose = false;       // print the configuration
   // Called on rank 0 with the best checkpoint when the run is complete, while the run's folder is claimed.
   std::function<void(const std::filesystem::path& best)> on_complete;
 };

@@ -97,16 +97,24 @@ void expect_matches(const Graph& graph, const std::vector<PatternValue>& values,
   expect_matches(graph, patterns, option);
 }
 
+// Replaces the pattern "head" by the last layer with weights, unless the network has a part with this name.
+std::vector<PatternValue> with_head(std::vector<PatternValue> values, const Graph& graph) {
+  const auto is_named_head = [](const StateTensor& tensor) { return matches("head", tensor.parameter); };
+  if (std::ranges::any_of(state_dict(graph), is_named_head)) return values;
+  for (PatternValue& value : values)
+    if (value.pattern == "head") value.pattern = graph.nodes()[head_of(graph)].name;
+  return values;
+}
+
 }  // namespace
 
 Optimizer::FactorsOf update_factors(const TrainOptions& options, const Graph& graph) {
-  expect_matches(graph, options.rate_factors, "--lr-for");
-  expect_matches(graph, options.weight_decays, "--weight-decay-for");
-  const std::string head = graph.nodes()[head_of(graph)].name + ".";
-  return [&options, head](const std::string& parameter) -> UpdateFactors {
-    const float of_head = parameter.starts_with(head) ? options.head_rate : 1;
-    return {of_head * last_match(options.rate_factors, parameter).value_or(1),
-            last_match(options.weight_decays, parameter)};
+  const std::vector<PatternValue> rates = with_head(options.rate_factors, graph);
+  const std::vector<PatternValue> decays = with_head(options.weight_decays, graph);
+  expect_matches(graph, rates, "--lr-for");
+  expect_matches(graph, decays, "--weight-decay");
+  return [rates, decays](const std::string& parameter) -> UpdateFactors {
+    return {last_match(rates, parameter).value_or(1), last_match(decays, parameter)};
   };
 }
 

@@ -23,7 +23,7 @@ Task task_of(const Samples& training, const InputPlan& input, const TrainOptions
 
 // `onnx`: see NetworkSource.
 Graph graph_of(const World& world, const TrainOptions& options, const std::string& onnx, const Task& task);
-// What differs for the parameters that --lr-for, --weight-decay-for and --head-lr name. `options` must outlive it.
+// What differs for the parameters that --lr-for and --weight-decay name.
 Optimizer::FactorsOf update_factors(const TrainOptions& options, const Graph& graph);
 StepOptions step_options(const World& world, const TrainOptions& options, std::size_t global_batch);
 // Returns the number of ranks that compute, the first ones; the others only serve (--servers). Of the ranks that are

@@ -207,7 +207,7 @@ class Resume(GpuTest):
 class Optimizers(GpuTest):
     def test_they_match_the_cpu(self):
         for options in ({"optimizer": "lars", "lr": 1}, {"optimizer": "adamw", "lr": 0.001, "label_smoothing": 0.1},
-                        {"optimizer": "sgd", "nesterov": True, "clip_norm": 1, "ema": 0.9, "accumulate": 3}):
+                        {"optimizer": "sgd,nesterov", "clip_norm": 1, "ema": 0.9, "accumulate": 3}):
             with self.subTest(**options):
                 found = [self.train(self.folder / options["optimizer"] / device, ranks=2, device=device,
                                     precision="fp32", weight_decay=0.01, metrics_every=4, **options)
@@ -288,7 +288,7 @@ class Sharded(GpuTest):
 
     def test_the_bits_of_synchronous_steps(self):
         for ranks, options in ((2, {"precision": "bf16", "ema": 0.9, "environment": gpus(2)}),
-                               (3, {"precision": "fp32", "optimizer": "adamw", "lr": 0.001, "momentum": None}),
+                               (3, {"precision": "fp32", "optimizer": "adamw", "lr": 0.001}),
                                (3, {"all_reduce": "direct", "defer": 0.5, "accumulate": 2})):
             with self.subTest(ranks=ranks, **options):
                 self.folder = self.folder / f"ranks-{ranks}-{len(options)}"
@@ -327,7 +327,7 @@ class Sharded(GpuTest):
             self.assert_finite(out / "checkpoint.h5")
 
     def test_resuming_elsewhere(self):
-        options = {"model": "mlp", "precision": "fp32", "optimizer": "adamw", "lr": 0.001, "momentum": None, "ema": 0.9,
+        options = {"model": "mlp", "precision": "fp32", "optimizer": "adamw", "lr": 0.001, "ema": 0.9,
                    "global_batch": 6}
         whole, parts = self.folder / "whole", self.folder / "parts"
         self.train(whole, ranks=3, max_steps=8, **options)
@@ -350,7 +350,7 @@ class Local(GpuTest):
     def test_the_weights_of_the_cpu(self):
         for ranks, environment, options in (
                 (0, None, {"outer": "nesterov"}), (2, gpus(2), {"all_reduce": "direct", "ema": 0.9, "clip_norm": 1}),
-                (2, gpus(2), {"all_reduce": "nccl", "optimizer": "adamw", "lr": 0.001, "momentum": None}),
+                (2, gpus(2), {"all_reduce": "nccl", "optimizer": "adamw", "lr": 0.001}),
                 (3, None, {"all_reduce": "message-ring", "wire": "bf16"}),
                 (4, gpus(4), {"all_reduce": "ring", "outer": "nesterov", "global_batch": 20})):
             with self.subTest(ranks=ranks, **options):
@@ -439,7 +439,7 @@ class Async(GpuTest):
     def test_without_staleness(self):
         """The weights of the CPU, and of synchronous steps."""
         for ranks, options in ((0, {"model": "mlp"}), (2, {"ema": 0.9, "environment": gpus(2)}),
-                               (3, {"optimizer": "adamw", "lr": 0.001, "momentum": None, "weight_decay": 0.01}),
+                               (3, {"optimizer": "adamw", "lr": 0.001, "weight_decay": 0.01}),
                                (2, {"servers": 1}), (3, {"servers": 2, "model": "resnet20", "max_steps": 3})):
             with self.subTest(ranks=ranks, **options):
                 options = {"precision": "fp32", "epochs": 2, "metrics_every": 1, **options}
@@ -568,7 +568,7 @@ class Pipeline(GpuTest):
         self.assertLess(self.farthest(*(out / "checkpoint.h5" for out in outs)), 1e-5)
 
     def test_resuming_elsewhere(self):
-        options = {"precision": "fp32", "optimizer": "adamw", "lr": 0.001, "momentum": None, "epochs": 2}
+        options = {"precision": "fp32", "optimizer": "adamw", "lr": 0.001, "epochs": 2}
         whole, _ = self.run_with("whole", 0, 1, max_steps=9, device="cpu", **options)
         for steps, ranks, device in ((3, 2, "cuda"), (6, 2, "cpu"), (9, 3, "cuda")):
             parts, _ = self.run_with("parts", ranks, ranks, max_steps=steps, device=device, resume=True, **options)

@@ -272,7 +272,7 @@ class ProgramTest(unittest.TestCase):
     @classmethod
     def training(cls, out, model="mlp", **options):
         """The arguments of a training run; options by their names, global_batch=50."""
-        options = {"data": cls.data, "model": model, "epochs": 1, "lr": 0.02, "momentum": 0.9, "seed": 7, "threads": 1,
+        options = {"data": cls.data, "model": model, "epochs": 1, "lr": 0.02, "seed": 7, "threads": 1,
                    "out": out, **options}
         if "global_batch" not in options:
             options.setdefault("batch", 20)

@@ -35,7 +35,7 @@ class Memory(helper.ProgramTest):
 
     def test_gpt2(self):
         outs = self.check(2000000, (1,), model="gpt2", data=self.import_texts(), length=32, batch=8, optimizer="adamw",
-                          lr=0.0001, momentum=None, clip_norm=1)
+                          lr=0.0001, clip_norm=1)
         whole, piped = (json.loads((out / "results.json").read_text())["validation_loss"] for out in outs)
         self.assertAlmostEqual(piped, whole, delta=1e-3 * whole)
 

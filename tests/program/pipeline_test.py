@@ -30,7 +30,7 @@ class Pipeline(helper.ProgramTest):
                 self.assertNotIn("pipeline", of_whole)
 
     def test_resuming_with_other_stages(self):
-        options = {"optimizer": "adamw", "lr": 0.001, "momentum": None, "clip_norm": 0.5, "ema": 0.9, "freeze": "conv1"}
+        options = {"optimizer": "adamw", "lr": 0.001, "clip_norm": 0.5, "ema": 0.9, "freeze": "conv1"}
         whole, _ = self.run_with("whole", 1, 1, max_steps=9, **options)
         for steps, ranks in ((3, 2), (6, 1), (9, 3)):
             parts, _ = self.run_with("parts", ranks, ranks, max_steps=steps, resume=steps > 3 or None, **options)
@@ -52,7 +52,7 @@ class Pipeline(helper.ProgramTest):
 
     def test_a_shared_embedding(self):
         data = self.import_texts()
-        options = {"data": data, "model": "gpt-tiny", "length": 32, "optimizer": "adamw", "lr": 0.004, "momentum": None,
+        options = {"data": data, "model": "gpt-tiny", "length": 32, "optimizer": "adamw", "lr": 0.004,
                    "global_batch": 12, "batch": None, "dropout": 0.1, "max_steps": 20, "epochs": 2, "eval_steps": 0}
         whole, of_whole = self.run_with("whole", 1, 1, **options)
         for stages in (2, 3):

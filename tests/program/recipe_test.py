@@ -96,7 +96,7 @@ class Rates(helper.ProgramTest):
                                ({"schedule": "step:2,1"}, "ascending"),
                                ({"schedule": "linear"}, "--schedule"),
                                ({"warmup": 2, "schedule": "cosine"}, "leaves none of the 1 epochs"),
-                               ({"optimizer": "adamw", "nesterov": True}, "--nesterov belongs to"),
+                               ({"optimizer": "adamw,nesterov"}, "adamw has the settings beta1, beta2, eps, not \"nesterov\""),
                                ({"config": RECIPES / "goyal.toml", "epochs": 3},
                                 r"with .*goyal\.toml: --schedule step:30,60,80: the epochs are not all before the end, at 3"),
                                ({"sync_batch_norm": True, "wire": "bf16"}, "--sync-batch-norm does not go with --wire, .* fp32"),
@@ -162,8 +162,8 @@ class Recipes(helper.ProgramTest):
 
     def test_a_configuration_repeats_its_recipe(self):
         out, config = self.recipe("goyal", "--batch", 20, "--epochs", 7, "--schedule", "step:5,6", ranks=2)
-        self.assertEqual((config["batch"], config["epochs"], config["schedule"], config["momentum"]),
-                         (20, 7, "step:5,6", 0.9))
+        self.assertEqual((config["batch"], config["epochs"], config["schedule"], config["optimizer"]),
+                         (20, 7, "step:5,6", ["sgd", "momentum=0.9", "nesterov"]))
         again = self.folder / "again"
         self.succeed("train", "--config", out / "config.toml", "--out", again, ranks=2)
         self.assert_same_state(out / "checkpoint.h5", again / "checkpoint.h5")

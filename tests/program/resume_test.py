@@ -204,7 +204,25 @@ class Resume(helper.ProgramTest):
         self.assertAlmostEqual(float(after), 0.05)  # the middle of the cosine
         slower = self.succeed(*self.training(out, epochs=5, resume=True, lr=0.1))
         self.assertIn('epochs 4 -> 5', slower.out)
-        self.assertIn('schedule "cosine" -> "constant"', slower.out)
+        self.assertIn("schedule cosine -> constant", slower.out)
+
+    def test_a_configuration_of_an_earlier_version_resumes_its_run(self):
+        out, options = self.folder / "out", {"epochs": 2, "optimizer": "sgd,momentum=0.8,nesterov", "schedule": "step:1"}
+        self.train(out, max_steps=3, **options)
+        before = (out / "config.toml").read_text()
+        for now, earlier in ((r'optimizer=.*', 'optimizer="sgd"\nmomentum=0.8\nnesterov=true\ntrust=0.001'),
+                             (r'schedule=.*', 'schedule="step"\nlr-steps="1"\nlr-cycle=0\nlr-power=2\nlr-patience=10')):
+            before = re.sub(now, earlier, before)
+        (out / "config.toml").write_text(before)
+        whole, file = self.folder / "whole", self.folder / "before.toml"
+        file.write_text(before)
+        resumed = self.succeed("train", "--config", file, "--max-steps", 6, "--resume")
+        self.assertIn("options changed since the checkpoint: max-steps 3 -> 6\n", resumed.out)
+        self.train(whole, max_steps=6, **options)
+        self.assert_same_state(whole / "checkpoint.h5", out / "checkpoint.h5")
+        result = helper.run("train", "--config", file, "--momentum", 0.9)
+        self.assertEqual((result.status, result.messages), (2, ["annulus: --momentum is now --optimizer sgd,momentum=0.9; "
+                                                                "see annulus train --help"]))
 
     def test_more_epochs(self):
         whole, parts = self.folder / "whole", self.folder / "parts"

@@ -20,7 +20,7 @@ class Sharded(helper.ProgramTest):
         return out, self.train(out, ranks=ranks, strategy=strategy, bucket="20KiB", **options)
 
     def test_same_checkpoint(self):
-        runs = ((2, {"optimizer": "adamw", "lr": 0.001, "momentum": None}),
+        runs = ((2, {"optimizer": "adamw", "lr": 0.001}),
                 (3, {"model": "resnet20", "weight_decay": 0.001, "all_reduce": "ring"}),
                 (4, {"all_reduce": "message-ring", "accumulate": 2}),
                 (3, {"all_reduce": "message-ring", "wire": "bf16", "clip_norm": 0.5, "ema": 0.9}),
@@ -37,7 +37,7 @@ class Sharded(helper.ProgramTest):
                     self.assertEqual(*([epoch.get(key) for epoch in of["epochs"]] for of in (of_a, of_b)))
 
     def test_resuming_with_another_strategy(self):
-        for name, options in (("adamw", {"optimizer": "adamw", "lr": 0.001, "momentum": None, "clip_norm": 0.5,
+        for name, options in (("adamw", {"optimizer": "adamw", "lr": 0.001, "clip_norm": 0.5,
                                          "ema": 0.9}),
                               ("lars", {"all_reduce": "ring", "optimizer": "lars", "ema": 0.9, "freeze": "conv1"})):
             with self.subTest(name):
@@ -95,7 +95,7 @@ class Local(RoundsTest):
 
     def test_resuming(self):
         for name, options in (("sgd", {"outer": "nesterov", "ema": 0.9}),
-                              ("adamw", {"optimizer": "adamw", "lr": 0.001, "momentum": None, "model": "lenet"}),
+                              ("adamw", {"optimizer": "adamw", "lr": 0.001, "model": "lenet"}),
                               ("bf16", {"wire": "bf16", "all_reduce": "message-ring", "model": "resnet20"})):
             with self.subTest(name):
                 options = {"ranks": 3, "checkpoint_every": 8, "eval_every": "end", "epochs": 2, **options}
@@ -105,10 +105,10 @@ class Local(RoundsTest):
                 self.assert_same_state(whole / "checkpoint.h5", parts / "checkpoint.h5")
 
     def test_resuming_with_another_strategy(self):
-        out, _ = self.run_rounds("run", max_steps=8, outer="nesterov", optimizer="adamw", lr=0.001, momentum=None)
+        out, _ = self.run_rounds("run", max_steps=8, outer="nesterov", optimizer="adamw", lr=0.001)
         for steps, options in ((12, {"strategy": "synchronous", "sync_every": None}),
                                (16, {"strategy": "sharded", "sync_every": None}), (20, {"ranks": 3, "batch": 7})):
-            self.run_rounds("run", max_steps=steps, resume=True, optimizer="adamw", lr=0.001, momentum=None, **options)
+            self.run_rounds("run", max_steps=steps, resume=True, optimizer="adamw", lr=0.001, **options)
             attributes = helper.read_checkpoint(out / "checkpoint.h5")["attributes"]
             self.assertEqual(int(attributes["step"]), steps)
 
@@ -141,7 +141,7 @@ class Async(RoundsTest):
     def test_without_staleness(self):
         """Has the bits of a synchronous run, also if rounds or epochs end within it."""
         for ranks, options in ((1, {"model": "lenet"}), (2, {"model": "resnet20", "weight_decay": 0.001}),
-                               (3, {"model": "lenet", "optimizer": "adamw", "lr": 0.001, "momentum": None, "ema": 0.9})):
+                               (3, {"model": "lenet", "optimizer": "adamw", "lr": 0.001, "ema": 0.9})):
             with self.subTest(ranks=ranks):
                 options = {"ranks": ranks, "epochs": 2, "max_steps": -(-500 // (10 * ranks)) + 4, **options}
                 (a, of_a), (b, of_b) = (self.run_rounds(f"{name}-{ranks}", **run, **options) for name, run in
@@ -164,7 +164,7 @@ class Async(RoundsTest):
         self.assertEqual(sum(sum(record["staleness_histogram"]) for record in records), sum(histogram))
 
     def test_resuming(self):
-        adamw = {"optimizer": "adamw", "lr": 0.001, "momentum": None, "ema": 0.9}
+        adamw = {"optimizer": "adamw", "lr": 0.001, "ema": 0.9}
         out, _ = self.run_rounds("run", max_steps=8, **adamw)
         for steps, options in ((12, {"strategy": "synchronous", "sync_every": None}), (16, {"ranks": 3, "batch": 7}),
                                (20, {"strategy": "local"}), (24, {"ranks": 1, "batch": 20})):

@@ -80,14 +80,6 @@ class Train(helper.ProgramTest):
             return [line for line in (out / "config.toml").read_text().splitlines() if not line.startswith("out")]
         self.assertEqual(settings(first), settings(second))
 
-    def test_verbose_prints_the_configuration(self):
-        for name, options in (("quiet", {}), ("verbose", {"verbose": True})):
-            out = self.folder / name
-            printed = self.succeed(*self.training(out, max_steps=1, **options)).out
-            self.assertEqual((out / "config.toml").read_text() in printed, name == "verbose", printed)
-            before_progress = printed[:printed.index("config.toml")].splitlines()
-            self.assertLess(len(before_progress), 24)
-
     def test_eval_agrees_with_training(self):
         out = self.folder / "out"
         results = self.train(out, ranks=2, model="cnn", epochs=2)

@@ -204,8 +204,8 @@ class FineTuning(helper.ProgramTest):
         self.assertEqual(files[0].read_bytes(), files[1].read_bytes())
 
     def test_a_run_with_frozen_layers_resumes(self):
-        options = {"model": "cnn", "freeze": "conv1,fc1.bias", "lr_for": "fc1=0.5", "head_lr": 2, "ema": 0.9,
-                   "weight_decay_for": "conv2=0.01,fc2=0.1", "global_batch": 50}
+        options = {"model": "cnn", "freeze": "conv1,fc1.bias", "lr_for": "fc1=0.5,head=2", "ema": 0.9,
+                   "weight_decay": "0,conv2=0.01,fc2=0.1", "global_batch": 50}
         whole, parts = self.folder / "whole", self.folder / "parts"
         self.train(whole, **options)
         for ranks, steps in ((1, 4), (1, 10)):
@@ -233,7 +233,7 @@ class FineTuning(helper.ProgramTest):
         self.assertTrue(all(layer["forward_ms"] > 0 for layer in layers.values()))
 
     def test_any_number_of_ranks_gives_the_same_weights(self):
-        options = {"model": "cnn", "freeze": "conv1,conv2.bias", "weight_decay_for": "*.bias=0.1", "global_batch": 50}
+        options = {"model": "cnn", "freeze": "conv1,conv2.bias", "weight_decay": "*.bias=0.1", "global_batch": 50}
         for ranks in (1, 3):
             self.train(self.folder / f"of{ranks}", ranks=ranks, **options)
         self.assertLess(self.farthest(self.folder / "of1/checkpoint.h5", self.folder / "of3/checkpoint.h5"), 1e-4)
@@ -241,12 +241,12 @@ class FineTuning(helper.ProgramTest):
     def test_rates_and_decay_of_their_own(self):
         def trained(name, **options):
             out = self.folder / name
-            self.train(out, model="lenet", max_steps=1, momentum=0, **options)
+            self.train(out, model="lenet", max_steps=1, optimizer="sgd,momentum=0", **options)
             return helper.read_checkpoint(out / "checkpoint.h5")["parameters"]
 
         start = trained("start", lr=1e-30)
         plain = trained("plain")
-        other = trained("other", lr_for="conv1=0.5,conv?.bias=0", head_lr=3, weight_decay_for="fc1=0.25")
+        other = trained("other", lr_for="conv1=0.5,conv?.bias=0,head=3", weight_decay="fc1=0.25")
         for name, values in plain.items():
             step = values - start[name]
             expected = step * {"conv1.weight": 0.5, "conv1.bias": 0, "conv2.bias": 0, "fc3.weight": 3,
@@ -283,7 +283,7 @@ class FineTuning(helper.ProgramTest):
         for option, value, problem in (
                 ("freeze", "conv3", "--freeze: no parameter matches conv3; the network's are those of conv1, conv2, fc1, fc2"),
                 ("lr_for", "conv3=1", "--lr-for: no parameter matches conv3"),
-                ("weight_decay_for", "x*=1", "--weight-decay-for: no parameter matches x*"),
+                ("weight_decay", "x*=1", "--weight-decay: no parameter matches x*"),
                 ("lr_for", "conv1", "--lr-for: expected PATTERN=NUMBER, such as layer1=0.1, not \"conv1\""),
                 ("lr_for", "conv1=-1", "--lr-for: expected a number >= 0, not \"-1\""),
                 ("freeze", "*", "nothing to train")):

@@ -207,7 +207,7 @@ Options:
 )");
   const std::string train = line.app().get_subcommand("train")->help("annulus");
   const std::string all = line.app().get_subcommand("train")->help("annulus", CLI::AppFormatMode::All);
-  for (const char* rare : {"  --trust ", "  --servers "}) {
+  for (const char* rare : {"  --zero-init ", "  --servers "}) {
     CHECK(train.find(rare) == std::string::npos);
     CHECK(all.find(rare) != std::string::npos);
   }
@@ -245,8 +245,17 @@ TEST_CASE("texts that are parsed by functions have the same messages", "[cli]") 
         "--sizes: expected a size from 1 B to 1024 GiB, such as 1MiB, not \"0\"");
   CHECK(message({"predict-scaling", "s", "--latency", "3"}) == "--latency: expected a TIME such as 20us, not \"3\"");
   CHECK(message({"import", "f", "s", "--size", "3"}) == "--size: expected height x width, such as 256x256, not \"3\"");
-  CHECK(message({"train", "--adam-betas", "3"}) ==
-        "--adam-betas: expected two numbers from 0 to below 1, such as 0.9,0.999, not \"3\"");
+  CHECK(message({"train", "--optimizer", "adamw,beta1=3"}) ==
+        "--optimizer beta1: expected a number from 0 to 1, not \"3\"");
+  CHECK(message({"train", "--optimizer", "adamw,beta2=1"}) == "--optimizer beta2: must be below 1");
+  CHECK(message({"train", "--optimizer", "sgd,momentum"}) == "--optimizer: momentum needs a value: momentum=...");
+  CHECK(message({"train", "--optimizer", "sgd,trust=1"}) ==
+        "--optimizer: sgd has the settings momentum, nesterov, not \"trust=1\"");
+  CHECK(message({"train", "--shuffle", "global,size=1"}) == "--shuffle: global has no settings, such as \"size=1\"");
+  CHECK(message({"train", "--augment", "auto,rand=2"}) ==
+        "--augment rand: expected changes:magnitude, such as 2:9, not \"2\"");
+  CHECK(message({"train", "--weight-decay", "0.1,fc"}) ==
+        "--weight-decay: expected PATTERN=NUMBER after the first, such as fc=0.01, not \"fc\"");
   CHECK(message({"train", "--metrics", "csv,jsnol"}) ==
         "--metrics: expected jsonl, csv, tensorboard or none, not \"jsnol\"; did you mean jsonl?");
   CHECK(message({"train", "--metrics", "csv,none"}) == "--metrics: none excludes other formats");
@@ -338,7 +347,6 @@ TEST_CASE("options of every type round-trip through a configuration", "[cli]") {
                        "d",
                        "--out",
                        "o",
-                       "--nesterov",
                        "--schedule",
                        "step:30,60.5",
                        "--bucket",
@@ -349,8 +357,10 @@ TEST_CASE("options of every type round-trip through a configuration", "[cli]") {
                        "10min",
                        "--warmup",
                        "5:.5",
-                       "--adam-betas",
-                       "0.9,0.999",
+                       "--optimizer",
+                       "adamw,beta2=.95",
+                       "--weight-decay",
+                       "1e-4,fc=.01",
                        "--metrics",
                        "csv,jsonl",
                        "--seed",
@@ -364,19 +374,20 @@ TEST_CASE("options of every type round-trip through a configuration", "[cli]") {
   CommandLine second;
   CHECK(second.parse({"train", "--config", (folder / "run.toml").string()}) == "");
   CHECK(configuration(second, "train") == written);
-  CHECK_THAT(written, Contains("nesterov=true\n") && Contains("lr=0.001\n") && Contains("bucket=\"1MiB\"\n"));
+  CHECK_THAT(written, Contains("optimizer=[\"adamw\", \"beta2=.95\"]\n") && Contains("lr=0.001\n") &&
+                          Contains("bucket=\"1MiB\"\n"));
 }
 
 TEST_CASE("configuration errors name file and line", "[cli]") {
   const Words needed{"--data", "d", "--out", "o"};
-  CHECK(parse_with("lr = 0.1\n\nnesterov = true\n", needed) == "");
+  CHECK(parse_with("lr = 0.1\n\nzero-init = true\n", needed) == "");
   CHECK(parse_with("lr = 0.1\nbogus = 1\n", needed) == "run.toml:2: annulus train has no setting \"bogus\"");
   CHECK(parse_with("bacth = 1\n", needed) == "run.toml:1: annulus train has no setting \"bacth\"; did you mean batch?");
   CHECK_THAT(parse_with("lr = \"fast\"\n", needed), Contains("run.toml:1: --lr: expected a number"));
   CHECK_THAT(parse_with("lr = -1\n", needed), Contains("run.toml:1: --lr: expected a number > 0, not \"-1\""));
   CHECK_THAT(parse_with("lr = nan\n", needed), Contains("run.toml:1: --lr"));
   CHECK_THAT(parse_with("epochs = 1.5\n", needed), Contains("run.toml:1: --epochs"));
-  CHECK_THAT(parse_with("nesterov = 1\n", needed), Contains("run.toml:1: --nesterov: expected true or false"));
+  CHECK_THAT(parse_with("zero-init = 1\n", needed), Contains("run.toml:1: --zero-init: expected true or false"));
   CHECK_THAT(parse_with("out = 5\n", needed), Contains("run.toml:1: --out: expected a text"));
   CHECK_THAT(parse_with("lr = [0.1, 0.2]\n", needed), Contains("run.toml:1: --lr: takes one value"));
   CHECK_THAT(parse_with("resume = true\n", needed), Contains("run.toml:1: annulus train has no setting \"resume\""));
@@ -434,6 +445,15 @@ TEST_CASE("options of earlier versions name what they are now, or become it in a
         {"lr-cycle = 4\nschedule = \"cyclic\"\n", "\nschedule=\"cyclic:4\"\n"},
         {"epochs = 9\nwarmup = 5\nwarmup-from = 0.1\n", "\nwarmup=\"5:0.1\"\n"},
         {"epochs = 9\nwarmup = 5\nwarmup-from = \"auto\"\n", "\nwarmup=\"5\"\n"},
+        {"optimizer = \"sgd\"\nmomentum = 0.8\nnesterov = true\nepsilon = 1e-8\n",
+         "\noptimizer=[\"sgd\", \"momentum=0.8\", \"nesterov\"]\n"},
+        {"optimizer = \"lars\"\nmomentum = 0.8\ntrust = 0.002\nnesterov = false\n",
+         "\noptimizer=[\"lars\", \"momentum=0.8\", \"trust=0.002\"]\n"},
+        {"optimizer = \"adamw\"\nmomentum = 0.9\nadam-betas = \"0.9,0.95\"\nepsilon = 1e-7\n",
+         "\noptimizer=[\"adamw\", \"beta1=0.9\", \"beta2=0.95\", \"eps=1e-07\"]\n"},
+        {"lr-for = \"none\"\nhead-lr = 10\n", "\nlr-for=\"head=10\"\n"},
+        {"weight-decay = 0.1\nweight-decay-for = [\"fc=1\", \"a=0\"]\n",
+         "\nweight-decay=[\"0.1\", \"fc=1\", \"a=0\"]\n"},
         {"augment = \"flip\"\nrand-augment = \"2,9\"\nerase = 0.25\nmixup = 0.2\ncutmix = 0\n",
          "\naugment=[\"flip\", \"rand=2:9\", \"erase=0.25\", \"mixup=0.2\"]\n"},
         {"shuffle = \"block\"\nshuffle-block = 64\nshuffle-window = 16\n", "\nshuffle=[\"block\", \"size=64\"]\n"},
@@ -442,12 +462,13 @@ TEST_CASE("options of earlier versions name what they are now, or become it in a
     CHECK_THAT(combined(before, {}), Contains(now));
   }
   CHECK(parse_with("lr = 0.1\nlr-steps = [3]\n", needed) == "run.toml:2: --lr-steps is now --schedule step:30,60,80");
+  CHECK(parse_with("lr-for = \"a=2\"\nhead-lr = 3\n", needed) == "run.toml:2: --head-lr is now --lr-for head=10");
   CHECK(parse_with("lr-power = 1\nschedule = \"cosine\"\n", needed) ==
         "run.toml:1: --lr-power is now --schedule polynomial:2");
 }
 
 TEST_CASE("a configuration's learning rate is not combined with another optimizer", "[cli]") {
-  const std::string file = "model = \"mlp\"\noptimizer = \"lars\"\nlr = 10\nwarmup = 0.5\n";
+  const std::string file = "model = \"mlp\"\noptimizer = \"lars,trust=0.002\"\nlr = 10\nwarmup = 0.5\n";
   const Words needed{"--data", "d", "--out", "o"};
   const auto with = [&](Words words) {
     words.insert(words.end(), needed.begin(), needed.end());
@@ -461,20 +482,16 @@ TEST_CASE("a configuration's learning rate is not combined with another optimize
 }
 
 TEST_CASE("options of another optimizer or schedule are refused", "[cli]") {
-  for (const auto& [options, names] : {std::pair{"--optimizer lars --nesterov", "--nesterov belongs to"},
-                                       {"--trust 0.1", "--trust belongs to"},
-                                       {"--adam-betas 0.5,0.9", "--adam-betas and --epsilon belong to"},
-                                       {"--optimizer adamw --adam-betas 0.5", "--adam-betas"},
-                                       {"--optimizer adamw --adam-betas 0.5,1", "--adam-betas"},
-                                       {"--schedule cosine:3", "--schedule cosine: takes no value, such as \"3\""},
-                                       {"--schedule step:3,x", "--schedule step: expected a number > 0, not \"x\""},
-                                       {"--optimizer adamw --momentum 0.5", "--momentum belongs to"},
-                                       {"--lr-factor 0.5", "--lr-factor belongs to"},
-                                       {"--warmup 0:0.5", "--warmup 0:0.5 has no warm-up"},
-                                       {"--warmup 1:2", "--warmup: expected a number from 0 to 1, not \"2\""},
-                                       {"--sync-batch-norm --wire fp16", "--sync-batch-norm does not go with --wire"},
-                                       {"--batch 8 --global-batch 16", "excludes"},
-                                       {"--schedule cosine --warmup 8", "leaves none of the 1 epochs"}}) {
+  for (const auto& [options, names] :
+       {std::pair{"--optimizer lars,nesterov", "lars has the settings momentum, trust, not \"nesterov\""},
+        {"--schedule cosine:3", "--schedule cosine: takes no value, such as \"3\""},
+        {"--schedule step:3,x", "--schedule step: expected a number > 0, not \"x\""},
+        {"--lr-factor 0.5", "--lr-factor belongs to"},
+        {"--warmup 0:0.5", "--warmup 0:0.5 has no warm-up"},
+        {"--warmup 1:2", "--warmup: expected a number from 0 to 1, not \"2\""},
+        {"--sync-batch-norm --wire fp16", "--sync-batch-norm does not go with --wire"},
+        {"--batch 8 --global-batch 16", "excludes"},
+        {"--schedule cosine --warmup 8", "leaves none of the 1 epochs"}}) {
     CAPTURE(options);
     std::istringstream rest(options);
     Words words{"train", "--data", "d", "--out", "o"};
@@ -482,10 +499,8 @@ TEST_CASE("options of another optimizer or schedule are refused", "[cli]") {
     CHECK_THAT(CommandLine().parse(words), Contains(names));
   }
   // An option may be from a file.
-  CHECK_THAT(
-      parse_with("nesterov = true\n", {"--data", "d", "--out", "o", "--optimizer", "adamw"}),
-      Contains(
-          "run.toml: --nesterov belongs to --optimizer sgd, and this is adamw: remove it, or give --nesterov=false"));
+  CHECK_THAT(parse_with("lr-factor = 0.5\n", {"--data", "d", "--out", "o"}),
+             Contains("run.toml: --lr-factor belongs to --schedule step or plateau, and this is constant"));
 }
 
 }  // namespace annulus
