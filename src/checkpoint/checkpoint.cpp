@@ -142,7 +142,7 @@ hdf5::Group open_verified(const std::filesystem::path& file) {
   return hdf5.root();
 }
 
-// Returns an order as order_of() writes it now: earlier, such as --shuffle block --shuffle-block 64.
+// Rewrites earlier options in an order, such as --shuffle block --shuffle-block 64.
 std::string current_order(std::string order) {
   for (const auto& [before, now] :
        {std::pair<std::string, const char*>{" --shuffle-block ", ",size="}, {" --shuffle-window ", ",window="}})

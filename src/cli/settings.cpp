@@ -11,8 +11,12 @@ namespace annulus {
 
 Settings::Settings(std::string option, const std::vector<std::string>& texts, const std::vector<std::string>& choices)
     : option_(std::move(option)), name_(texts.front()) {
-  if (const std::string complaint = one_of(choices)(name_); !complaint.empty())
-    throw CLI::ValidationError(option_, complaint);
+  if (const std::string complaint = one_of(choices)(name_); !complaint.empty()) {
+    const bool is_setting = name_.find('=') != std::string::npos;
+    throw CLI::ValidationError(
+        option_, is_setting ? fmt::format("expected a name before {}, such as {}", in_quotes(name_), choices.front())
+                            : complaint);
+  }
   std::for_each(texts.begin() + 1, texts.end(), [this](const std::string& text) {
     const std::size_t equals = text.find('=');
     std::optional<std::string> value;

@@ -18,7 +18,7 @@ namespace annulus {
 // All functions throw CLI::ValidationError.
 class Settings {
  public:
-  // `texts`: the option's values, first one of `choices`.
+  // `texts`: the option's values, first a name in `choices`.
   Settings(std::string option, const std::vector<std::string>& texts, const std::vector<std::string>& choices);
 
   const std::string& name() const { return name_; }

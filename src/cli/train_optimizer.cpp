@@ -43,7 +43,7 @@ void parse_optimizer(const std::vector<std::string>& texts, OptimizerOptions& o)
   o = chosen;
 }
 
-// Parses "1e-4,fc=0.01": the weight decay, and that of layers or parameters.
+// Parses "1e-4,fc=0.01": the weight decay, and exceptions by layer or parameter.
 void parse_weight_decay(const std::vector<std::string>& texts, TrainOptions& o) {
   o.optimizer.weight_decay = 0;
   o.weight_decays.clear();

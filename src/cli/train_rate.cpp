@@ -47,7 +47,7 @@ void parse_schedule(const std::string& text, ScheduleOptions& o) {
   }
 }
 
-// Parses "5:0.1": epochs, and the fraction of the rate at the start of warm-up.
+// Parses "5:0.1": epochs, and the fraction with which warm-up starts.
 void parse_warmup(const std::string& text, ScheduleOptions& o) {
   const std::size_t colon = std::min(text.find(':'), text.size());
   o.warmup = parse_number("--warmup", text.substr(0, colon), number_from(0));

@@ -12,10 +12,10 @@ struct RenamedOption {
   const char* old;      // "lr-steps"
   const char* option;   // "schedule"
   const char* example;  // "step:30,60,80"
-  const char* of;       // the first value of `option` that it requires, "step"; empty: any
+  const char* of;       // the first value that `option` must have, "step"; empty: any
   const char* initial;  // the default, which needs no counterpart: "none"
-  // The resulting text, with {all} old values, or the {first} and {second} of a pair. If it begins with a colon, it
-  // extends the first value of `option`; otherwise it is a further value.
+  // The resulting text, with {all} old values, or {first} and {second} in a pair. If it begins with a colon, it
+  // extends the first value; otherwise it is a further value.
   const char* form;
 
   // "--lr-steps is now --schedule step:30,60,80"

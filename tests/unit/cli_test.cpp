@@ -252,6 +252,10 @@ TEST_CASE("texts that are parsed by functions have the same messages", "[cli]") 
   CHECK(message({"train", "--optimizer", "sgd,trust=1"}) ==
         "--optimizer: sgd has the settings momentum, nesterov, not \"trust=1\"");
   CHECK(message({"train", "--shuffle", "global,size=1"}) == "--shuffle: global has no settings, such as \"size=1\"");
+  CHECK(message({"train", "--augment", "mixup=1"}) == "--augment: expected a name before \"mixup=1\", such as auto");
+  CHECK(
+      message({"train", "--augment", "flop"}) ==
+      "--augment: expected auto, none, flip, crop-flip, imagenet or imagenet-jitter, not \"flop\"; did you mean flip?");
   CHECK(message({"train", "--augment", "auto,rand=2"}) ==
         "--augment rand: expected changes:magnitude, such as 2:9, not \"2\"");
   CHECK(message({"train", "--weight-decay", "0.1,fc"}) ==
