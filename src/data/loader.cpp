@@ -189,54 +189,56 @@ Loader::Portion Loader::take_from(Slot& slot) const {
 }
 
 void Loader::fill(SampleReader& reader, const Portion& portion, std::vector<BadSample>& bad) {
-  Slot& slot = portion.slot;
-  const Range places = portion.samples;
-  const SampleOrder order(plan_.shuffle, dataset_.info().size, request_.seed, slot.batch.step.epoch);
-  give_hints(order, slot.batch.step.epoch, position(slot, places.begin));
-  for (std::size_t place = places.begin; place < places.end; ++place)
-    choose(slot, place, order.sample(position(slot, place) % dataset_.info().size));
-  const auto part = [places](auto& all, std::size_t each = 1) {
-    return std::span(all).subspan(places.begin * each, places.size() * each);
-  };
-  if (!reader.read_together(part(slot.samples), part(slot.keys), part(slot.batch.images, plan_.image_bytes()),
-                            part(slot.batch.labels), part(slot.batch.targets, dataset_.info().targets()))) {
-    reader.decode_ahead(part(slot.samples), part(slot.keys));
-    for (std::size_t place = places.begin; place < places.end; ++place)
-      slot.batch.labels[place] = read(reader, slot, place, bad);
-  }
-  std::ranges::transform(part(slot.keys), part(slot.batch.keys).begin(),
+  choose(portion);
+  const SampleRows rows = rows_of(portion);
+  reader.read(rows, [&](std::size_t row, std::size_t tried, const Error& error) {
+    return replace(portion.slot, portion.samples.begin + row, tried, error, bad);
+  });
+  std::ranges::transform(rows.keys,
+                         portion.slot.batch.keys.begin() + static_cast<std::ptrdiff_t>(portion.samples.begin),
                          [](std::uint64_t key) { return static_cast<std::int32_t>(key); });
 }
 
-std::size_t Loader::position(const Slot& slot, std::size_t place) const {
-  return slot.batch.step.position(slot.share, request_.rank, request_.ranks, place);
-}
-
-void Loader::choose(Slot& slot, std::size_t place, std::size_t sample) const {
-  slot.samples[place] = sample;
-  slot.keys[place] = mix(request_.seed, slot.batch.step.epoch, sample);
-}
-
-// Returns the label. Replaces a bad sample by the next good sample.
-std::int32_t Loader::read(SampleReader& reader, Slot& slot, std::size_t place, std::vector<BadSample>& bad) const {
-  const std::size_t bytes = plan_.image_bytes();
-  const std::size_t width = dataset_.info().targets();
-  const auto pixels = std::span(slot.batch.images).subspan(place * bytes, bytes);
-  const auto targets = std::span(slot.batch.targets).subspan(place * width, width);
-  for (std::size_t attempt = 0; attempt < kMostBadInARow; ++attempt) {
-    const std::size_t sample = slot.samples[place];
-    try {
-      return reader.read(sample, slot.keys[place], pixels, targets);
-    } catch (const Error& error) {
-      if (!plan_.skip_bad) fail("{}; use --on-bad-sample skip to continue without it", error.what());
-      // A bad image beyond the share, read only for mixing, is reported by the rank whose share has it.
-      if (attempt == 0 && place < slot.share.size()) bad.push_back({sample, error.what()});
-      if (!plan_.replace_bad) return kNoLabel;
-    }
-    choose(slot, place, (sample + 1) % dataset_.info().size);
+// Writes the samples of a portion's places, and their keys.
+void Loader::choose(const Portion& portion) {
+  Slot& slot = portion.slot;
+  const StepPlan& step = slot.batch.step;
+  const std::size_t size = dataset_.info().size;
+  const SampleOrder order(plan_.shuffle, size, request_.seed, step.epoch);
+  const auto at = [&](std::size_t place) { return step.position(slot.share, request_.rank, request_.ranks, place); };
+  give_hints(order, step.epoch, at(portion.samples.begin));
+  for (std::size_t place = portion.samples.begin; place < portion.samples.end; ++place) {
+    slot.samples[place] = order.sample(at(place) % size);
+    slot.keys[place] = mix(request_.seed, step.epoch, slot.samples[place]);
   }
-  fail("{}, and the next {} samples are bad too: the cause must be something else", bad.back().reason,
-       kMostBadInARow - 1);
+}
+
+SampleRows Loader::rows_of(const Portion& portion) const {
+  const auto part = [places = portion.samples](auto& all, std::size_t each = 1) {
+    return std::span(all).subspan(places.begin * each, places.size() * each);
+  };
+  Slot& slot = portion.slot;
+  return {part(slot.samples), part(slot.keys), part(slot.batch.images, plan_.image_bytes()), part(slot.batch.labels),
+          part(slot.batch.targets, dataset_.info().targets())};
+}
+
+// Replaces a bad sample by the next sample, by number, which is then to be read. Returns false if the place is removed.
+bool Loader::replace(Slot& slot, std::size_t place, std::size_t tried, const Error& error,
+                     std::vector<BadSample>& bad) const {
+  if (!plan_.skip_bad) fail("{}; use --on-bad-sample skip to continue without it", error.what());
+  std::size_t& sample = slot.samples[place];
+  // A bad image beyond the share, read only for mixing, is reported by the rank whose share has it.
+  if (tried == 0 && place < slot.share.size()) bad.push_back({sample, error.what()});
+  if (!plan_.replace_bad) {
+    slot.batch.labels[place] = kNoLabel;
+    return false;
+  }
+  if (tried + 1 == kMostBadInARow)
+    fail("{}, and the next {} samples are bad too: the cause must be something else",
+         bad.empty() ? error.what() : bad.back().reason, tried);
+  sample = (sample + 1) % dataset_.info().size;
+  slot.keys[place] = mix(request_.seed, slot.batch.step.epoch, sample);
+  return true;
 }
 
 // With blocks, announces a window's samples to the operating system when the previous window begins, and immediately if

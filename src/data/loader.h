@@ -110,9 +110,9 @@ class Loader {
   void reserve(std::size_t images);  // allocates memory in every slot
   void work(const std::stop_token& stop, std::size_t worker);
   void fill(SampleReader& reader, const Portion& portion, std::vector<BadSample>& bad);
-  std::size_t position(const Slot& slot, std::size_t place) const;
-  void choose(Slot& slot, std::size_t place, std::size_t sample) const;
-  std::int32_t read(SampleReader& reader, Slot& slot, std::size_t place, std::vector<BadSample>& bad) const;
+  void choose(const Portion& portion);
+  SampleRows rows_of(const Portion& portion) const;
+  bool replace(Slot& slot, std::size_t place, std::size_t tried, const Error& error, std::vector<BadSample>& bad) const;
   void give_hints(const SampleOrder& order, std::uint64_t epoch, std::size_t position);
   std::optional<Portion> take(const std::stop_token& stop);
 

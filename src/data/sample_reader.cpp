@@ -4,7 +4,6 @@
 #include <cmath>
 
 #include "kernels/base/clock.h"
-#include "kernels/base/error.h"
 #include "src/data/image_codec.h"
 #include "src/data/mix_images.h"
 #include "src/data/rand_augment.h"
@@ -43,40 +42,51 @@ ReadTimes ReadTimes::operator-(const ReadTimes& other) const {
           samples - other.samples, bytes - other.bytes,       by_device - other.by_device};
 }
 
-std::int32_t SampleReader::read(std::size_t sample, std::uint64_t key, std::span<std::uint8_t> pixels,
-                                std::span<float> targets) {
+void SampleReader::read(const SampleRows& rows, const OnBad& on_bad) {
   last_ = now_seconds();
-  Draws draws(key);
-  const std::int32_t label = dataset_.label(sample);
-  dataset_.read_targets(sample, targets);
-  if (dataset_.info().is_text()) {
+  const DatasetInfo& info = dataset_.info();
+  if (!info.is_text() && plan_.takes_as_stored({info.height, info.width}) && copy(rows)) return;
+  if (plan_.make_decoder && info.encoded()) decode_ahead(rows);
+  for (std::size_t row = 0; row < rows.samples.size(); ++row)
+    for (std::size_t tried = 0;; ++tried) try {
+        read_row(rows, row);
+        break;
+      } catch (const Error& error) {
+        if (!on_bad(row, tried, error)) break;
+      }
+}
+
+// Returns false if any sample is bad, or they can only be read one by one.
+bool SampleReader::copy(const SampleRows& rows) {
+  const bool copied = dataset_.copy(rows.samples, rows.pixels, rows.labels, rows.targets);
+  add_time(times_.reading);
+  if (!copied) return false;
+  for (std::size_t row = 0; row < rows.samples.size(); ++row) {
+    Draws draws(rows.keys[row]);
+    augment(draws, rows.pixels.subspan(row * plan_.image_bytes(), plan_.image_bytes()));
+  }
+  add_time(times_.augmenting);
+  times_.samples += rows.samples.size();
+  times_.bytes += rows.pixels.size();
+  return true;
+}
+
+void SampleReader::read_row(const SampleRows& rows, std::size_t row) {
+  last_ = now_seconds();
+  const DatasetInfo& info = dataset_.info();
+  const std::size_t sample = rows.samples[row];
+  const auto pixels = rows.pixels.subspan(row * plan_.image_bytes(), plan_.image_bytes());
+  Draws draws(rows.keys[row]);
+  rows.labels[row] = dataset_.label(sample);
+  if (info.targets() > 0) dataset_.read_targets(sample, rows.targets.subspan(row * info.targets(), info.targets()));
+  if (info.is_text()) {
     read_window(sample, draws, pixels);
   } else {
-    dataset_.info().encoded() ? read_encoded(sample, draws, pixels) : read_decoded(sample, draws, pixels);
+    info.encoded() ? read_encoded(sample, draws, pixels) : read_decoded(sample, draws, pixels);
     augment(draws, pixels);
   }
   add_time(times_.augmenting);
   ++times_.samples;
-  return label;
-}
-
-bool SampleReader::read_together(std::span<const std::size_t> samples, std::span<const std::uint64_t> keys,
-                                 std::span<std::uint8_t> pixels, std::span<std::int32_t> labels,
-                                 std::span<float> targets) {
-  const DatasetInfo& info = dataset_.info();
-  if (info.is_text() || !plan_.takes_as_stored({info.height, info.width})) return false;
-  last_ = now_seconds();
-  const bool copied = dataset_.copy(samples, pixels, labels, targets);
-  add_time(times_.reading);
-  if (!copied) return false;
-  for (std::size_t i = 0; i < samples.size(); ++i) {
-    Draws draws(keys[i]);
-    augment(draws, pixels.subspan(i * plan_.image_bytes(), plan_.image_bytes()));
-  }
-  add_time(times_.augmenting);
-  times_.samples += samples.size();
-  times_.bytes += pixels.size();
-  return true;
 }
 
 void SampleReader::mix_neighbours(std::span<const std::uint64_t> keys, std::span<std::uint8_t> pixels,
@@ -92,14 +102,14 @@ void SampleReader::mix_neighbours(std::span<const std::uint64_t> keys, std::span
   add_time(times_.augmenting);
 }
 
-void SampleReader::decode_ahead(std::span<const std::size_t> samples, std::span<const std::uint64_t> keys) {
-  if (!plan_.make_decoder || !dataset_.info().encoded()) return;
+// Decodes the samples that plan.make_decoder's decoder can.
+void SampleReader::decode_ahead(const SampleRows& rows) {
   if (!decoder_) decoder_ = plan_.make_decoder();
   jobs_.clear();
-  ahead_.reserve(samples.size());  // so that jobs_ can refer to them
-  for (std::size_t i = 0; i < samples.size(); ++i) try {
-      prepare(samples[i], keys[i]);
-    } catch (const Error&) {  // read() reports it
+  ahead_.reserve(rows.samples.size());  // so that jobs_ can refer to them
+  for (std::size_t row = 0; row < rows.samples.size(); ++row) try {
+      prepare(rows.samples[row], rows.keys[row]);
+    } catch (const Error&) {  // read_row() reports it
     }
   decoder_->decode(jobs_);
   times_.by_device += static_cast<std::uint64_t>(std::ranges::count(jobs_, true, &JpegJob::decoded));
@@ -131,7 +141,7 @@ const SampleReader::Decoded* SampleReader::decoded(std::size_t sample) const {
 }
 
 void SampleReader::read_encoded(std::size_t sample, Draws& draws, std::span<std::uint8_t> pixels) {
-  if (const Decoded* ahead = decoded(sample)) {
+  if (const Decoded* ahead = jobs_.empty() ? nullptr : decoded(sample)) {
     times_.bytes += ahead->file.size();
     Window window = crop(draws, ahead->size);
     window.top -= static_cast<double>(ahead->first_row);

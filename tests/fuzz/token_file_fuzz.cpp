@@ -7,6 +7,7 @@
 #include "src/data/token_dataset.h"
 #include "src/io/file_io.h"
 #include "src/io/hdf5.h"
+#include "tests/read_sample.h"
 #include "tests/unit/temporary_folder.h"
 #include "tests/unit/token_file.h"
 
@@ -51,7 +52,7 @@ class FuzzedFile {
     dataset.will_need({0, dataset.info().size});
     for (std::size_t sample = 0; sample < dataset.info().size; ++sample) {
       try {
-        reader.read(sample, sample, window, {});
+        test::read_sample(reader, sample, sample, window);
         for (std::size_t i = 0; i <= kLength; ++i) {
           std::int32_t token;
           std::memcpy(&token, window.data() + i * sizeof token, sizeof token);

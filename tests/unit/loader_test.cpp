@@ -8,6 +8,7 @@
 
 #include "kernels/base/random.h"
 #include "src/data/image_codec.h"
+#include "tests/read_sample.h"
 #include "tests/unit/data_file.h"
 #include "tests/unit/error_text.h"
 #include "tests/unit/image_files.h"
@@ -282,7 +283,7 @@ TEST_CASE("a batch holds its samples' images", "[loader]") {
   const EpochOrder order(9, 5, 0);
   for (std::size_t i = 0; i < 9; ++i) {
     const std::size_t sample = order.sample(i);
-    CHECK(reader.read(sample, mix(5, 0, sample), image, {}) == batch.labels[i]);
+    CHECK(test::read_sample(reader, sample, mix(5, 0, sample), image) == batch.labels[i]);
     CHECK(std::ranges::equal(image, std::span(batch.images).subspan(i * image.size(), image.size())));
     CHECK(batch.keys[i] == static_cast<std::int32_t>(mix(5, 0, sample)));
   }
