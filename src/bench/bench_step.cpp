@@ -7,13 +7,12 @@
 #include <cstring>
 #include <deque>
 
-#include "collectives/shard_tree.h"
-#include "collectives/world/aligned_clock.h"
 #include "kernels/base/allowed_resources.h"
 #include "kernels/base/error.h"
 #include "kernels/base/median.h"
 #include "kernels/base/on_error.h"
 #include "kernels/base/random.h"
+#include "kernels/base/split.h"
 #include "models/graph/cost.h"
 #include "models/rewrites/freeze.h"
 #include "models/rewrites/recompute.h"
@@ -35,10 +34,9 @@
 #include "src/scaling/step_profile.h"
 #include "src/step/bucket_plan.h"
 #include "src/step/replicas.h"
-#include "src/step/strategies.h"
 #include "src/step/timeline.h"
 #include "src/step/utilization.h"
-#include "src/train/optimizer_options.h"
+#include "src/train/replica.h"
 #include "src/train/training_setup.h"
 
 namespace annulus {
@@ -54,6 +52,7 @@ constexpr std::size_t kFewestSteps = 3;
 constexpr std::size_t kMostSteps = 10;
 
 constexpr double kProfileSeconds = 1;
+constexpr float kRate = 1e-4f;  // a learning rate, which does not matter here
 
 // Training samples in data files.
 struct Data {
@@ -91,12 +90,6 @@ std::size_t length_of(const Graph& graph) {
   return graph.reads_tokens() ? graph.tokens().length : 0;
 }
 
-UpdateRule rule_of(const TrainedNetwork* trained) {
-  OptimizerOptions options;  // the rates do not matter here
-  if (trained != nullptr) options.kind = trained->checkpoint().optimizer;
-  return update_rule(options);
-}
-
 // Fills in the checkpoint's model, image and classes if the options do not have them. Throws Error if they differ.
 void take_network(BenchStepOptions& options, const TrainedNetwork& trained) {
   const ImageShape& image = trained.graph.image();
@@ -120,66 +113,45 @@ void take_default_task(BenchStepOptions& options) {
   if (options.classes == 0) options.classes = task.classes;
 }
 
-// Returns a step's samples over all ranks.
-std::size_t global_batch_of(const BenchStepOptions& options, const World& world) {
-  return options.batch * static_cast<std::size_t>(world.size());
+// Returns options for a run with this all-reduce and strategy.
+TrainOptions run_options(const BenchStepOptions& options, const std::string& all_reduce, const std::string& strategy) {
+  TrainOptions run = options;
+  run.all_reduce = all_reduce;
+  run.strategy = make_strategy({.name = strategy});
+  return run;
 }
 
-// Returns the most samples in a pass.
-std::size_t pass_of(const BenchStepOptions& options, const World& world) {
-  return options.shards > 0 ? split(global_batch_of(options, world), options.shards, 0).size() : options.batch;
-}
-
-std::unique_ptr<AllReduce> open_all_reduce(const std::string& algorithm, const World& world,
-                                           const BenchStepOptions& options, Device& device) {
-  if (options.shards > 0) return make_shard_all_reduce(world, device, options.shards);
-  return make_all_reduce(algorithm, world, device, parse_wire_type(options.wire));
-}
-
-// An all-reduce, a model with gradients in memory that the all-reduce allocated, and the measured steps.
+// A run's all-reduce and replica, and the measured steps.
 struct Candidate {
-  Candidate(const std::string& algorithm_, Strategy strategy_, const World& world, const BenchStepOptions& options,
-            Device& device, const Graph& graph, double clock_offset, Timeline& timeline, const TrainedNetwork* trained)
-      : algorithm(algorithm_),
+  Candidate(const BenchStepOptions& all, const std::string& all_reduce_, const std::string& strategy_,
+            const World& world, Device& device, const Graph& graph, RunRecord& record)
+      : options(run_options(all, all_reduce_, strategy_)),
         strategy(strategy_),
-        name(strategy == Strategy::synchronous ? algorithm : fmt::format("{}/{}", algorithm, to_string(strategy))),
-        all_reduce(open_all_reduce(algorithm, world, options, device)),
-        model(
-            device, graph, Mode::training, pass_of(options, world), allocate_in(*all_reduce), [] {},
-            allocate_weights(strategy, *all_reduce)),
-        optimizer(device, model.parameters(), rule_of(trained), 1e-4f, 0, kept_by(strategy)),
-        ledger(clock_offset),
-        step(make_step({model, *all_reduce, optimizer, ledger, activity, timeline.step()}, options.buckets,
-                       {.shards = options.shards,
-                        .rank = static_cast<std::size_t>(world.rank()),
-                        .ranks = static_cast<std::size_t>(world.size()),
-                        .global_batch = global_batch_of(options, world),
-                        .strategy = strategy})),
-        buckets(to_string(resolve(options.buckets, model.parameters()))) {
-    model.parameters().initialize(1);
-    model.record_to(timeline.step());
-    all_reduce->record_to(timeline.all_reduce());
-    ledger.observe([this](double wall_seconds, double compute_seconds) {
+        name(strategy == "synchronous" ? options.all_reduce : fmt::format("{}/{}", options.all_reduce, strategy)),
+        all_reduce(open_all_reduce(world, options, device)),
+        replica({device, options, graph,
+                 split(options.global_batch, options.shards > 0 ? options.shards : world.size(), 0).size(),
+                 step_options(world, options, options.global_batch), kRate},
+                *all_reduce, record),
+        buckets(to_string(resolve(options.buckets, replica.model.parameters()))) {
+    replica.model.parameters().initialize(options.seed);
+    replica.ledger.observe([this](double wall_seconds, double compute_seconds) {
       seconds.push_back(wall_seconds);
       compute.push_back(compute_seconds);
     });
   }
 
   void restore(const TrainedNetwork& trained) {
-    restore_parameters(trained.file, model);
-    restore_states(trained.file, model, optimizer);
-    optimizer.set_step(trained.checkpoint().run.step);
+    restore_parameters(trained.file, replica.model);
+    restore_states(trained.file, replica.model, replica.optimizer);
+    replica.optimizer.set_step(trained.checkpoint().run.step);
   }
 
-  std::string algorithm;
-  Strategy strategy;
-  std::string name;  // both of these
+  const TrainOptions options;
+  std::string strategy;
+  std::string name;  // all-reduce and strategy
   std::unique_ptr<AllReduce> all_reduce;
-  Model model;
-  Optimizer optimizer;
-  Ledger ledger;
-  Activity activity;
-  std::unique_ptr<Step> step;
+  Replica replica;
   std::string buckets;                  // their size
   std::uint64_t after_first_steps = 0;  // checksum
   std::vector<double> seconds;          // for every step
@@ -196,7 +168,7 @@ void report_memory(const World& world, const BenchStepOptions& options, const Gr
   constexpr std::size_t arenas = 3;  // weights, gradients, momenta
   const std::size_t one = activation_arena_bytes(device, graph, Mode::training, options.batch) +
                           arenas * total_cost(graph).gradient_bytes();
-  const std::size_t bytes = one * options.all_reduce.size() * options.strategies.size();
+  const std::size_t bytes = one * options.all_reduces.size() * options.strategies.size();
   if (const std::size_t allowed = memory_share(); bytes > allowed)
     fail("{} with --batch {} takes about {} of memory on each rank, which may use {} ({}{}): give a smaller --batch",
          options.model, options.batch, format_bytes(bytes), format_bytes(allowed), allowed_memory().source,
@@ -220,7 +192,7 @@ void add_random_tokens(Batch& batch, const Range& windows, const TokenShape& sha
 // Returns this rank's share of a global batch; it depends on the batch's size only.
 Batch random_batch(const BenchStepOptions& options, const World& world, const Graph& graph) {
   Batch batch;
-  batch.step = {0, {0, global_batch_of(options, world)}, false};
+  batch.step = {0, {0, options.global_batch}, false};
   const Range share = batch.step.share(world.rank(), world.size(), options.shards);
   const auto fill = [&](auto& values, std::size_t each, std::uint64_t kind, const auto& value) {
     values.resize(share.size() * each);
@@ -241,12 +213,11 @@ Batch random_batch(const BenchStepOptions& options, const World& world, const Gr
 
 // Returns an epoch's first batch.
 Batch read_batch(const BenchStepOptions& options, const World& world, const Data& data) {
-  const std::size_t global_batch = global_batch_of(options, world);
-  if (const std::size_t size = data.samples->info().size; size < global_batch)
+  if (const std::size_t size = data.samples->info().size; size < options.global_batch)
     fail("{} has {} training samples, and --batch {} on all ranks needs {}", name_of(options.data), size, options.batch,
-         global_batch);
+         options.global_batch);
   Loader loader(*data.samples, data.plan,
-                {.global_batch = global_batch,
+                {.global_batch = options.global_batch,
                  .rank = world.rank(),
                  .ranks = world.size(),
                  .start = {},
@@ -256,13 +227,13 @@ Batch read_batch(const BenchStepOptions& options, const World& world, const Data
 }
 
 void make_step(Candidate& candidate, const Batch& batch) {
-  candidate.step->run(batch, {}, candidate.model.device().mark());
+  candidate.replica.step->run(batch, {}, candidate.replica.model.device().mark());
 }
 
 // Returns the last step's seconds, on the slowest rank.
 double make_steps(const World& world, Candidate& candidate, const Batch& batch, std::size_t count) {
   for (std::size_t i = 0; i < count; ++i) make_step(candidate, batch);
-  candidate.step->finish();
+  candidate.replica.step->finish();
   double seconds = candidate.seconds.back();
   world.maximum(std::span(&seconds, 1));
   return seconds;
@@ -292,12 +263,12 @@ Turns warm_up(const World& world, Candidates& candidates, const Batch& batch, co
     if (trained != nullptr) candidate.restore(*trained);
     announce_slow_steps(meter, candidate, make_steps(world, candidate, batch, 1), seconds);
     const double first = make_steps(world, candidate, batch, kFirstSteps - 1);
-    candidate.after_first_steps = checksum(candidate.model, candidate.optimizer);
+    candidate.after_first_steps = checksum(candidate.replica.model, candidate.replica.optimizer);
     const auto more = static_cast<std::size_t>(std::min<double>(kWarmUpSteps, kWarmUpSeconds / first));
     slowest = std::max(slowest, make_steps(world, candidate, batch, std::max<std::size_t>(1, more)));
     candidate.seconds.clear();
     candidate.compute.clear();
-    candidate.ledger.close(world);
+    candidate.replica.ledger.close(world);
   }
   const auto steps = static_cast<std::size_t>(std::clamp<double>(seconds / slowest, kFewestSteps, kMostSteps));
   return {std::max<std::size_t>(1, static_cast<std::size_t>(seconds / (slowest * static_cast<double>(steps)))), steps};
@@ -318,11 +289,11 @@ void take_turns(const World& world, Candidates& candidates, const Batch& batch, 
         timeline.begin_step(++step);
         make_step(candidate, batch);
       }
-      candidate.step->finish();
+      candidate.replica.step->finish();
     }
   meter.clear();
   for (Candidate& candidate : candidates) {
-    candidate.accounts = candidate.ledger.close(world);
+    candidate.accounts = candidate.replica.ledger.close(world);
     world.maximum(candidate.seconds);
     world.sum(candidate.compute);
     for (double& seconds : candidate.compute) seconds /= world.size();
@@ -333,16 +304,17 @@ void take_turns(const World& world, Candidates& candidates, const Batch& batch, 
 StepProfile profile(const World& world, Candidate& candidate, const BenchStepOptions& options, const Batch& batch) {
   const StepTimes mean = candidate.accounts.mean();
   const auto of_a_step = [&](StepTimes::Part part) { return mean.seconds[part] / static_cast<double>(mean.steps); };
-  const auto none = make_all_reduce("none", world, candidate.model.device());
+  const auto none = make_all_reduce("none", world, candidate.replica.model.device());
   world.barrier();
   return {.model = network_name(options.model),
           .batch = options.batch,
           .ranks = static_cast<std::size_t>(world.size()),
-          .length = length_of(candidate.model.graph()),
+          .length = length_of(candidate.replica.model.graph()),
           .input_seconds = of_a_step(StepTimes::input),
           .optimizer_seconds = of_a_step(StepTimes::optimizer),
-          .layers = profile_layers(candidate.model, batch, kProfileSeconds),
-          .embedding = profile_embedding(candidate.model, batch, *none)};  // after the layers' passes for this batch
+          .layers = profile_layers(candidate.replica.model, batch, kProfileSeconds),
+          .embedding =
+              profile_embedding(candidate.replica.model, batch, *none)};  // after the layers' passes for this batch
 }
 
 // A step's work on all ranks.
@@ -405,8 +377,8 @@ nlohmann::json row(const Candidate& c, const World& world, const BenchStepOption
   nlohmann::json json{{"model", network_name(options.model)},
                       {"batch", options.batch},
                       {"ranks", world.size()},
-                      {"algorithm", c.algorithm},
-                      {"strategy", to_string(c.strategy)},
+                      {"algorithm", c.options.all_reduce},
+                      {"strategy", c.strategy},
                       {"buckets", c.buckets},
                       {"steps", c.seconds.size()},
                       {"median_seconds", found.median_step},
@@ -440,37 +412,35 @@ void bench_step(const World& world, const BenchStepOptions& given) {
       fail("{} is a mean of checkpoints, which has no optimizer state: use a run's own checkpoint",
            trained->file.path().string());
     take_network(options, *trained);
+    options.optimizer.kind = trained->checkpoint().optimizer;
   }
   take_default_task(options);
-  if (options.shards > 0) check_shards(options.shards, static_cast<std::size_t>(world.size()));
-  if (global_batch_of(options, world) < options.shards)
-    fail("--shards {}: a global batch of {} has fewer samples", options.shards, global_batch_of(options, world));
+  options.global_batch = options.batch * static_cast<std::size_t>(world.size());
+  global_batch_of(world, options);  // throws Error if the shards do not fit
   check_consistent(world, options, trained ? &trained->checkpoint() : nullptr);
   const auto device = open_device(world, options.device);
   const std::string warning = device_warning(world, *device);
-  const double clock_offset = clock_offset_to_root(world);
-  Timeline timeline(options.timeline, clock_offset);
-  timeline.claim(world);
+  Activity activity;
+  RunRecord record(world, options, activity);
+  record.timeline.claim(world);
   std::optional<Data> data;
   if (!options.data.files.empty()) data.emplace(options);
   const Graph graph = graph_of(options, trained ? &*trained : nullptr, data ? &*data : nullptr);
   report_memory(world, options, graph, *device);
-  const StepWork work{global_batch_of(options, world), SampleUnit(length_of(graph)),
-                      measure_utilization(world, *device, graph)};
+  const StepWork work{options.global_batch, SampleUnit(length_of(graph)), measure_utilization(world, *device, graph)};
   Candidates candidates;
-  for (const std::string& algorithm : options.all_reduce)
-    for (const Strategy strategy : options.strategies)
-      candidates.emplace_back(algorithm, strategy, world, options, *device, graph, clock_offset, timeline,
-                              trained ? &*trained : nullptr);
+  for (const std::string& all_reduce : options.all_reduces)
+    for (const std::string& strategy : options.strategies)
+      candidates.emplace_back(options, all_reduce, strategy, world, *device, graph, record);
 
   const Batch batch = data ? read_batch(options, world, *data) : random_batch(options, world, graph);
-  for (Candidate& candidate : candidates) candidate.step->hooks.peek_next = [&batch] { return &batch; };
+  for (Candidate& candidate : candidates) candidate.replica.step->hooks.peek_next = [&batch] { return &batch; };
   const OnError abandon_all_reduces(
       [&] { std::ranges::for_each(candidates, [](auto& c) { c.all_reduce->abandon(); }); });
   Meter meter(world.root(), Meter::Style::bar);
   const Turns turns = warm_up(world, candidates, batch, trained ? &*trained : nullptr, options.seconds, meter);
-  take_turns(world, candidates, batch, turns, timeline, meter);
-  const std::string timeline_text = timeline.write(world);
+  take_turns(world, candidates, batch, turns, record.timeline, meter);
+  const std::string timeline_text = record.timeline.write(world);
   auto peak_memory = static_cast<double>(peak_memory_bytes());
   world.maximum(std::span(&peak_memory, 1));
   const auto memory = static_cast<std::size_t>(peak_memory);

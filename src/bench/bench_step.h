@@ -4,36 +4,25 @@
 #include <string>
 #include <vector>
 
-#include "collectives/gradient_buckets.h"
 #include "collectives/world/world.h"
-#include "src/data/data_options.h"
-#include "src/job/open_device.h"
-#include "src/step/strategy.h"
-#include "src/step/timeline.h"
+#include "src/train/train_options.h"
 
 namespace annulus {
 
-struct BenchStepOptions {
-  DeviceOptions device;
-  TimelineOptions timeline{.first = 0};  // for the measured steps, which are warm
-  std::filesystem::path from;            // begin with this checkpoint's weights and optimizer state, if not empty
-  DataOptions data;                      // a batch of its training samples instead of random samples, if it has files
-  // With `from` or `data`, empty or 0 means the checkpoint's or the data's value.
-  std::string model = "lenet";
+// The options of a run, whose step is timed, and those for the benchmark. `batch` is per rank also if there are shards.
+// If `data` has files, the batch consists of their training samples instead of random samples.
+struct BenchStepOptions : TrainOptions {
+  BenchStepOptions() { timeline.first = 0; }  // measured steps are warm
+
+  std::filesystem::path from;  // begin with this checkpoint's weights and optimizer state, if not empty
+  // With `from` or `data`, an empty model, and empty or 0 here, mean the checkpoint's or the data's value.
   std::vector<std::size_t> image{28, 28, 1};
   std::size_t classes = 10;
-  std::size_t vocabulary = 0;                   // tokens to choose from, in windows of data.length; 0: the model's
-  std::size_t batch = 64;                       // per rank
-  std::size_t shards = 0;                       // see TrainOptions
-  std::vector<std::string> all_reduce{"auto"};  // compared with each other, each with each strategy
-  std::vector<Strategy> strategies{Strategy::synchronous};
-  std::string wire = "fp32";
-  std::string recompute = "none";
-  BucketOptions buckets;
+  std::size_t vocabulary = 0;                    // tokens to choose from, in windows of data.length; 0: the model's
+  std::vector<std::string> all_reduces{"auto"};  // compared with each other, each with each strategy
+  std::vector<std::string> strategies{"synchronous"};
   double seconds = 5;
   std::filesystem::path json;
-  std::string configuration;  // all options above as TOML
-  bool overwrite = false;
 };
 
 // Times the training step of `annulus train`, including all-reduce and optimizer, on a single batch in memory, with

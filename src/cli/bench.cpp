@@ -1,7 +1,5 @@
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <iterator>
 #include <memory>
 
 #include "collectives/all_reduce.h"
@@ -15,7 +13,6 @@
 #include "src/cli/numbers.h"
 #include "src/data/dataset.h"
 #include "src/onnx/network_file.h"
-#include "src/step/strategies.h"
 
 namespace annulus {
 
@@ -118,19 +115,14 @@ void add_bench(CLI::App& app, Command& chosen) {
   for (const char* given : {"--image", "--classes", "--vocabulary", "--from"}) data->excludes(step->get_option(given));
   add_recompute_option(*step, s.recompute);
   add_table_options(*step, s);
-  step->add_option("--all-reduce", s.all_reduce,
+  step->add_option("--all-reduce", s.all_reduces,
                    fmt::format("{}, or none (no communication). Several are measured in turns", kAllReduceHelp))
       ->group("All-reduce")
       ->check(one_of(all_reduce_names()))
       ->delimiter(',')
       ->default_str("auto");
-  const auto parse_strategies = [&s](const std::vector<std::string>& names) {
-    s.strategies.clear();
-    std::ranges::transform(names, std::back_inserter(s.strategies), parse_strategy);
-  };
-  step->add_option_function<std::vector<std::string>>(
-          "--strategy", parse_strategies,
-          "Strategies, as in annulus train --strategy: synchronous, sharded, or both in turns")
+  step->add_option("--strategy", s.strategies,
+                   "Strategies, as in annulus train --strategy: synchronous, sharded, or both in turns")
       ->group("All-reduce")
       ->check(one_of({"synchronous", "sharded"}))
       ->delimiter(',')
@@ -141,7 +133,7 @@ void add_bench(CLI::App& app, Command& chosen) {
   add_timeline_options(*step, s.timeline);
   step->callback([&chosen, step, step_options] {
     if (step_options->shards > 0 &&
-        (step_options->all_reduce != std::vector<std::string>{"auto"} || step_options->wire != "fp32"))
+        (step_options->all_reduces != std::vector<std::string>{"auto"} || step_options->wire != "fp32"))
       throw CLI::ValidationError("--shards", "sums in an order of its own: remove --all-reduce and --wire");
     // As train does: a step's bits depend on the number of threads, whose default depends on the number of ranks.
     if (step_options->shards > 0 && step_options->device.threads == 0) step_options->device.threads = 1;

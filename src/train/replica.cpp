@@ -32,22 +32,34 @@ StepOptions options_of(const TrainingInputs& inputs, PipelineLink* link) {
   return options;
 }
 
+ReplicaPlan plan_of(const TrainingInputs& inputs, Activity& activity) {
+  auto link = inputs.pipeline ? std::make_unique<PipelineLink>(inputs.pipeline->stages, *inputs.device) : nullptr;
+  auto stages = plan_stages(inputs, activity);
+  const StepOptions step = options_of(inputs, link.get());
+  return {*inputs.device, inputs.options,          graph_of(inputs), inputs.largest_pass(),
+          step,           inputs.schedule.rate(0), std::move(link),  std::move(stages)};
+}
+
 }  // namespace
 
 Replica::Replica(const TrainingInputs& inputs, AllReduce& all_reduce_, RunRecord& record)
+    : Replica(plan_of(inputs, record.activity), all_reduce_, record) {}
+
+Replica::Replica(ReplicaPlan built_from, AllReduce& all_reduce_, RunRecord& record)
     : all_reduce(all_reduce_),
-      link(inputs.pipeline ? std::make_unique<PipelineLink>(inputs.pipeline->stages, *inputs.device) : nullptr),
-      plan(plan_stages(inputs, record.activity)),
+      link(std::move(built_from.link)),
+      plan(std::move(built_from.pipeline)),
       model(
-          *inputs.device, graph_of(inputs), Mode::training, inputs.largest_pass(), allocate_in(all_reduce),
-          [&activity = record.activity] { activity.tick(); }, allocate_weights(inputs.strategy_plan().step, all_reduce),
+          built_from.device, std::move(built_from.graph), Mode::training, built_from.largest_pass,
+          allocate_in(all_reduce), [&activity = record.activity] { activity.tick(); },
+          allocate_weights(built_from.step.strategy, all_reduce),
           plan ? std::optional(plan->nodes[link->stage()]) : std::nullopt),
-      optimizer(*inputs.device, model.parameters(), update_rule(inputs.options.optimizer), inputs.schedule.rate(0),
-                inputs.options.ema, kept_by(inputs.strategy_plan().step),
-                update_factors(inputs.options, model.graph())),
+      optimizer(built_from.device, model.parameters(), update_rule(built_from.options.optimizer), built_from.rate,
+                built_from.options.ema, kept_by(built_from.step.strategy),
+                update_factors(built_from.options, model.graph())),
       ledger(record.clock_offset),
       step(make_step({model, all_reduce, optimizer, ledger, record.activity, record.timeline.step()},
-                     inputs.options.buckets, options_of(inputs, link.get()))) {
+                     built_from.options.buckets, built_from.step)) {
   all_reduce.record_to(record.timeline.all_reduce());
   model.record_to(record.timeline.step());
 }

@@ -9,19 +9,33 @@
 #include "src/step/ledger.h"
 #include "src/step/optimizer.h"
 #include "src/step/step.h"
+#include "src/step/step_options.h"
 #include "src/train/run_record.h"
 #include "src/train/training_inputs.h"
 
 namespace annulus {
 
+// What a replica is built from. All references must outlive the replica.
+struct ReplicaPlan {
+  Device& device;
+  const TrainOptions& options;
+  Graph graph;
+  std::size_t largest_pass;  // samples
+  StepOptions step;
+  float rate;                              // in the first step
+  std::unique_ptr<PipelineLink> link{};    // to the other stages of a pipeline; null if there are none
+  std::optional<PipelinePlan> pipeline{};  // for the stages
+};
+
 // A rank's replica of the model, or of a stage of it, with its optimizer, ledger and training step.
 struct Replica {
   // All references must outlive the replica.
   Replica(const TrainingInputs& inputs, AllReduce& all_reduce, RunRecord& record);
+  Replica(ReplicaPlan built_from, AllReduce& all_reduce, RunRecord& record);
 
   AllReduce& all_reduce;
-  const std::unique_ptr<PipelineLink> link;  // to the other stages of a pipeline; null if there are none
-  const std::optional<PipelinePlan> plan;    // of the stages
+  const std::unique_ptr<PipelineLink> link;  // see ReplicaPlan
+  const std::optional<PipelinePlan> plan;
   Model model;
   Optimizer optimizer;
   Ledger ledger;

@@ -86,14 +86,6 @@ std::optional<std::size_t> earlier_crossover(const TrainingInputs& inputs, const
   return state.ranks == static_cast<std::uint64_t>(inputs.world.size()) ? state.crossover : std::nullopt;
 }
 
-std::unique_ptr<AllReduce> open_all_reduce(const TrainingInputs& inputs, const RunState& state) {
-  const TrainOptions& options = inputs.options;
-  if (options.shards > 0 || options.survival.on)
-    return make_shard_all_reduce(inputs.replicas(), *inputs.device, options.shards);
-  return make_all_reduce(options.all_reduce, inputs.replicas(), *inputs.device, parse_wire_type(options.wire),
-                         earlier_crossover(inputs, state));
-}
-
 // Chooses the decoder, unless the resumed run did: pixels would differ.
 void choose_decoder(TrainingInputs& inputs, RunRecord& record, RunState& state) {
   const std::string report = inputs.choose_decoder(state.gpu_decodes);
@@ -284,7 +276,7 @@ int train_in(World& world, const TrainOptions& options, Watchdog& watchdog, Memb
   if (membership != nullptr) share(world, options.out, claim);
   std::optional<Resumption> resumption = resumption_of(inputs);
   RunState state = resumption ? resumption->state : RunState{};
-  const auto all_reduce = open_all_reduce(inputs, state);
+  const auto all_reduce = open_all_reduce(inputs.replicas(), options, *inputs.device, earlier_crossover(inputs, state));
   const Watchdog::Watched watched(watchdog, all_reduce->progress());
 
   activity.enter(Phase::planning);

@@ -152,6 +152,12 @@ StepOptions step_options(const World& world, const TrainOptions& options, std::s
           .strategy = plan_strategy(world, options, global_batch).step};
 }
 
+std::unique_ptr<AllReduce> open_all_reduce(const World& world, const TrainOptions& options, Device& device,
+                                           std::optional<std::size_t> crossover) {
+  if (options.shards > 0 || options.survival.on) return make_shard_all_reduce(world, device, options.shards);
+  return make_all_reduce(options.all_reduce, world, device, parse_wire_type(options.wire), crossover);
+}
+
 void expect_same_passes(const World& world, const TrainOptions& options, std::size_t images) {
   const auto ranks = static_cast<std::size_t>(world.size());
   const std::size_t most = split(images, ranks, 0).size(), least = split(images, ranks, ranks - 1).size();

@@ -1,8 +1,12 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
+#include <optional>
 
+#include "collectives/all_reduce.h"
 #include "collectives/world/world.h"
+#include "kernels/device.h"
 #include "kernels/update.h"
 #include "models/graph/graph.h"
 #include "models/zoo/zoo.h"
@@ -26,6 +30,9 @@ Graph graph_of(const World& world, const TrainOptions& options, const std::strin
 // What differs for the parameters that --lr-for and --weight-decay name.
 Optimizer::FactorsOf update_factors(const TrainOptions& options, const Graph& graph);
 StepOptions step_options(const World& world, const TrainOptions& options, std::size_t global_batch);
+// `crossover`: see make_all_reduce(). Collective.
+std::unique_ptr<AllReduce> open_all_reduce(const World& world, const TrainOptions& options, Device& device,
+                                           std::optional<std::size_t> crossover = std::nullopt);
 // Returns the number of ranks that compute, the first ones; the others only serve (--servers). Of the ranks that are
 // left after others were lost, at least one computes.
 std::size_t workers_of(const World& world, const TrainOptions& options);
