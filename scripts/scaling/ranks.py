@@ -122,6 +122,9 @@ class Job:
         self.reason = None       # why the job is over, if it cannot report a status
         self.dead = []
         self.next_look = 0.0
+        self.mpirun, self.early = None, []  # signals that are received before it is there
+        for number in SIGNALS:
+            signal.signal(number, self.pass_on)
         descriptor, self.address = tempfile.mkstemp()  # of mpirun; it begins with the number of its job family
         os.close(descriptor)
         self.mpirun = subprocess.Popen(
@@ -129,12 +132,14 @@ class Job:
             stderr=subprocess.PIPE, preexec_fn=os.setpgrp)
         self.reader = threading.Thread(target=self.pass_messages, daemon=True)
         self.reader.start()
-        for number in SIGNALS:
-            signal.signal(number, self.pass_on)
+        for number in self.early:
+            self.pass_on(number, None)
 
     def pass_on(self, number, _):
         """Passes a signal on to mpirun. It would end the ranks within a second on SIGINT and SIGTERM; SIGUSR1 reaches them,
         and they stop with a checkpoint. A second signal ends them."""
+        if not self.mpirun:
+            return self.early.append(number)
         stops = number in (signal.SIGINT, signal.SIGTERM) and self.stops_cleanly and not self.stopped
         self.stopped = number
         self.mpirun.send_signal(signal.SIGUSR1 if stops else number)
