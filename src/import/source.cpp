@@ -52,7 +52,8 @@ const SourceFormat& recognized_format(const std::filesystem::path& source) {
   if (!std::filesystem::exists(source)) fail("{}: no such file or folder", source.string());
   for (const SourceFormat* format : source_formats())
     if (format->recognizes(source)) return *format;
-  for (const auto& [ending, name] : kArrays) {
+  for (const auto& [array_ending, name] : kArrays) {
+    const std::string_view ending = array_ending;  // clang 14 captures no structured binding
     const auto has_ending = [ending](const std::filesystem::path& file) { return file.string().ends_with(ending); };
     if (has_ending(source) || any_file_in(source, has_ending))
       fail("{}: has files *{}, which scripts/import-arrays FILE SOURCE --from {} reads", source.string(), ending, name);
