@@ -78,9 +78,11 @@ __attribute__((constructor(101))) void expect_compiled_features() {
   line.add(host);
   line.add(" lacks ");
   line.add(missing.names());
+  const bool has_v3 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2");
   line.add(
       ", which the program was compiled for: build it on such a machine, or for older ones with scripts/build build "
-      "-DANNULUS_ARCH=x86-64-v3\n");
+      "-DANNULUS_ARCH=x86-64");
+  line.add(has_v3 ? "-v3\n" : "\n");
   line.print();
   _exit(EXIT_FAILURE);
 }

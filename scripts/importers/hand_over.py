@@ -1,10 +1,10 @@
 """Hands images to `annulus import`, as archives of PNG files, for the options that only it has."""
 import io
 import pathlib
+import shutil
 import struct
 import subprocess
 import tarfile
-import tempfile
 import zlib
 
 from importers.data_file import ONE, blocks, common_shape, known_kind
@@ -34,9 +34,12 @@ def hand_over(program, path, source, options, further):
     height, width, channels = common_shape(source)
     if known_kind(source)[0] != ONE:
         raise Refused("--size, --shards, --chunk, --on-bad-sample: require labels that are one class for each image")
-    with tempfile.TemporaryDirectory(dir=path.parent, prefix=f"{path.name}.images-") as name:
+    # The same name each time, so that a rerun continues, or starts over, where an interrupted import has left parts.
+    name = path.parent / f".{path.name}.annulus-images"
+    shutil.rmtree(name, ignore_errors=True)
+    try:
         folder = pathlib.Path(name, "archives")
-        folder.mkdir()
+        folder.mkdir(parents=True)
         for split, of in source.splits.items():
             write_archive(folder / f"{split}.tar", of)
         names = pathlib.Path(name, "classes.txt")
@@ -48,3 +51,5 @@ def hand_over(program, path, source, options, further):
         return subprocess.run([program, "import", path, folder, "--from", "tar", "--store", "pixels", "--channels", str(channels),
                                "--size", options.size or f"{height}x{width}", "--hold-out", str(options.hold_out),
                                *(["--overwrite"] if options.overwrite else []), *further], check=False).returncode
+    finally:
+        shutil.rmtree(name, ignore_errors=True)

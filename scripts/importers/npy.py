@@ -4,8 +4,8 @@ import numpy
 from importers.source import Refused, Source, Split, existing
 
 DESCRIPTION = ("a folder with {train,test}_{images,labels}.npy, {X,y}_{train,test}.npy, or X.npy and y.npy: images N x height x\n"
-               "width [x channels], or N x channels x height x width; numbers from 0 to 255, or from 0 to 1, which\n"
-               "are rounded to bytes; labels integers, for several classes N x classes of 0 and 1, for regression float32 or\n"
+               "width [x channels], or N x channels x height x width; whole numbers from 0 to 255, or numbers from 0 to\n"
+               "1, which are rounded to bytes; labels integers, for several classes N x classes of 0 and 1, for regression float32 or\n"
                "float64, N [x values]")
 NAMES = {"train": (("train_images", "train_labels"), ("X_train", "y_train"), ("x_train", "y_train"), ("X", "y"), ("x", "y")),
          "test": (("test_images", "test_labels"), ("X_test", "y_test"), ("x_test", "y_test"))}
@@ -49,8 +49,10 @@ class Pixels:
             return 255
         if low >= 0 and high <= 255 and whole:
             return 1
-        raise Refused(f"{self.place}: values from {low:g} to {high:g}; images must be bytes, or numbers from 0 to 1, before they "
-                      "are normalized: numpy.save(file, (255 * x).round().astype('uint8'))")
+        advice = ("x.round().astype('uint8'), if these are pixels" if low >= 0 and high <= 255 else
+                  "(255 * x).round().astype('uint8') of x from 0 to 1, before it is normalized")
+        raise Refused(f"{self.place}: values from {low:g} to {high:g}; images must be whole numbers from 0 to 255, or numbers from "
+                      f"0 to 1: save {advice}")
 
     def __getitem__(self, index):
         block = numpy.asarray(self.images[index])

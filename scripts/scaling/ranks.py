@@ -1,6 +1,7 @@
 """Ranks of a job: the hosts that a batch system gives, mpirun with its messages and signals, and the end of a job that
 goes on when ranks die. Uses the standard library only."""
 import argparse
+import contextlib
 import os
 import pathlib
 import re
@@ -51,9 +52,15 @@ def job_slots():
         tasks = os.environ.get("SLURM_TASKS_PER_NODE", "")
         if not (ranks := re.fullmatch(r"(\d+)(\(x\d+\))?", tasks)):
             give_up(f"Slurm gave the nodes different numbers of ranks ({tasks}): ask with --ntasks-per-node")
-        return [host for host in output("scontrol", "show", "hostnames", nodes).split() for _ in range(int(ranks[1]))]
+        hosts = output("scontrol", "show", "hostnames", nodes).split()
+        if not hosts:
+            give_up(f"scontrol does not give the names of the job's nodes ({nodes}): give --hosts")
+        return [host for host in hosts for _ in range(int(ranks[1]))]
     file = os.environ.get("PBS_NODEFILE") or os.environ.get("LSB_DJOB_HOSTFILE")
-    return pathlib.Path(file).read_text().split() if file else []
+    try:
+        return pathlib.Path(file).read_text().split() if file else []
+    except OSError as error:
+        give_up(f"{file}, the hosts of this job: {error.strerror}: give --hosts")
 
 
 def hosts_in(file):
@@ -62,6 +69,8 @@ def hosts_in(file):
         lines = [line.split("#")[0].split() for line in pathlib.Path(file).read_text().splitlines()]
     except OSError as error:
         raise argparse.ArgumentTypeError(f"{file}: {error.strerror}") from error
+    if not any(lines):
+        raise argparse.ArgumentTypeError(f"{file}: names no host")
     return [":".join([line[0], *(word[6:] for word in line if word.startswith("slots="))]) for line in lines if line]
 
 
@@ -171,7 +180,10 @@ class Job:
 
     def variable(self):
         """The variable that the ranks of this job have in their environment. None if it is not known yet."""
-        family = pathlib.Path(self.address).read_text().split(".")[0]
+        try:
+            family = pathlib.Path(self.address).read_text().split(".")[0]
+        except OSError:  # Open MPI 5 removes it
+            return None
         return f"PMIX_NAMESPACE={int(family) + 1}" if family.isdigit() else None
 
     def hosts_with_ranks(self):
@@ -185,7 +197,7 @@ class Job:
             self.reason = f"{self.dead[0]} before the job could survive this"
             return True
         # mpirun may not notice that no rank is left, or only after many minutes: if this host is cut off, for example.
-        suspicious = self.dead or not all(map(is_here, self.hosts))  # unless it has a rank
+        suspicious = self.dead or any(map(is_here, self.hosts))  # unless it has a rank
         if not self.begun or not suspicious or time.monotonic() < self.next_look:
             return False
         self.next_look = time.monotonic() + 5
@@ -202,7 +214,8 @@ class Job:
             return
         for process in pathlib.Path("/proc").glob("[0-9]*"):
             if variable in environment_of(process.name):
-                os.kill(int(process.name), signal.SIGKILL)
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(int(process.name), signal.SIGKILL)
         for _ in range(20):
             if not self.hosts_with_ranks():
                 break
@@ -212,9 +225,10 @@ class Job:
         """Removes the files in /dev/shm that killed ranks of this job have left on this host."""
         if variable := self.variable():
             for file in pathlib.Path("/dev/shm").glob(f"vader_segment.*.{int(variable.split('=')[1]):x}.*"):
-                if file.lstat().st_uid == os.getuid():
-                    file.unlink(missing_ok=True)
-        os.unlink(self.address)
+                with contextlib.suppress(FileNotFoundError):
+                    if file.lstat().st_uid == os.getuid():
+                        file.unlink()
+        pathlib.Path(self.address).unlink(missing_ok=True)
 
     def await_end(self):
         """Returns mpirun's exit status. If it does not end after the job, it gets 2 s, and is killed after 2 more."""

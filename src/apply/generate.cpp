@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstdlib>
 #include <numeric>
 #include <vector>
 
@@ -115,7 +116,7 @@ DeviceOptions device_for(const GenerateOptions& options, const Graph& graph) {
   constexpr std::size_t kBytesPerThread = std::size_t{32} << 20;
   DeviceOptions device = options.device;
   const std::size_t useful = std::max<std::size_t>(total_cost(graph).gradient_bytes() / kBytesPerThread, 1);
-  if (device.threads == 0)
+  if (device.threads == 0 && std::getenv("OMP_NUM_THREADS") == nullptr)
     device.threads = static_cast<int>(std::min<std::size_t>(useful, static_cast<std::size_t>(choose_threads(0).count)));
   return device;
 }

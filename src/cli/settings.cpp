@@ -21,7 +21,10 @@ Settings::Settings(std::string option, const std::vector<std::string>& texts, co
     const std::size_t equals = text.find('=');
     std::optional<std::string> value;
     if (equals != std::string::npos) value = text.substr(equals + 1);
-    left_.emplace_back(text.substr(0, equals), value);
+    const std::string key = text.substr(0, equals);
+    for (const auto& [other, _] : left_)
+      if (other == key) throw CLI::ValidationError(option_, fmt::format("{} is given twice", key));
+    left_.emplace_back(key, value);
   });
 }
 
@@ -42,7 +45,11 @@ double Settings::number(const std::string& key, double initial, const CLI::Valid
 
 bool Settings::flag(const std::string& key) {
   known_.push_back(key);
-  return std::erase(left_, std::pair{key, std::optional<std::string>()}) > 0;
+  const auto found = std::ranges::find(left_, key, [](const auto& setting) { return setting.first; });
+  if (found == left_.end()) return false;
+  if (found->second) throw CLI::ValidationError(option_, fmt::format("{} takes no value", key));
+  left_.erase(found);
+  return true;
 }
 
 void Settings::expect_no_other() const {

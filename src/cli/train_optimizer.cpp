@@ -105,7 +105,8 @@ void add_fine_tuning_options(CLI::App& command, TrainOptions& o) {
   add_list_option(
       command, "--lr-for", o.rate_factors,
       [](const std::string& text) { return parse_pattern_value("--lr-for", text); },
-      "Factors of --lr for layers or parameters, such as layer1=0.1,head=10 (head: the last layer with weights)")
+      "Factors of --lr for layers or parameters, such as layer1=0.1,head=10 (head: the last layer with weights, unless "
+      "a part of the network has this name)")
       ->type_name("PATTERN=NUMBER")
       ->group(group);
 }

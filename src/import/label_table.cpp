@@ -32,6 +32,8 @@ class Divider {
  public:
   Divider(std::string_view text, char separator) : text_(text), separator_(separator) {}
 
+  bool is_open() const { return is_open_; }  // a quote was not closed
+
   std::vector<Cells> rows() {
     while (at_ < text_.size()) {
       fields_.push_back(text_[at_] == '"' ? quoted() : plain());
@@ -64,6 +66,7 @@ class Divider {
         break;
       field += text_[at_];
     }
+    is_open_ = is_open_ || at_ >= text_.size();
     if (at_ < text_.size()) ++at_;
     return field + plain();
   }
@@ -78,6 +81,7 @@ class Divider {
   const std::string_view text_;
   const char separator_;
   std::size_t at_ = 0;
+  bool is_open_ = false;
   Cells fields_;
   std::vector<Cells> rows_;
 };
@@ -94,7 +98,10 @@ std::vector<Cells> rows_of(const fs::path& table) {
   std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
   if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
-  std::vector<Cells> rows = Divider(text, separator_of(text)).rows();
+  if (text.find('\0') != text.npos) fail("{}: has zero bytes; save it as text in UTF-8", table.string());
+  Divider divider(text, separator_of(text));
+  std::vector<Cells> rows = divider.rows();
+  if (divider.is_open()) fail("{}: a quote is not closed; row {} would be the last", table.string(), rows.size());
   if (rows.empty()) fail("{}: has no rows", table.string());
   return rows;
 }
@@ -102,7 +109,7 @@ std::vector<Cells> rows_of(const fs::path& table) {
 // Returns the image that a field names; nothing if there is none.
 std::optional<fs::path> find_image(const fs::path& images, const std::string& name) {
   if (name.empty()) return std::nullopt;
-  const fs::path path = images / name;
+  const fs::path path = (images / name).lexically_normal();
   std::error_code none;
   if (is_image_name(path) && fs::is_regular_file(path, none)) return path;
   for (const char* ending : {".jpg", ".jpeg", ".png", ".JPG", ".JPEG", ".PNG"})
@@ -140,12 +147,34 @@ class ColumnFinder {
   }
 
  private:
-  std::size_t image_column() const {
+  // Returns how many of the first rows name an image in this column; names with an extension count twice.
+  std::size_t images_in(std::size_t column) const {
+    std::size_t found = 0;
     for (const Cells& row : std::span(rows_).first(std::min(rows_.size(), kRowsLookedAt)))
-      for (std::size_t column = 0; column < row.size() && column < rows_.front().size(); ++column)
-        if (find_image(images_, row[column])) return column;
-    fail("{}: no column of the first {} rows names an image of {}", table_.string(),
-         std::min(rows_.size(), kRowsLookedAt), images_.string());
+      if (column < row.size() && find_image(images_, row[column])) found += is_image_name(row[column]) ? 2 : 1;
+    return found;
+  }
+
+  // Only columns that the first row calls file, image, id or path are looked at, if there are such.
+  std::size_t image_column() const {
+    const Cells& first = rows_.front();
+    const auto is_named = [&](const std::string& cell) {
+      return is_word_of(cell, kImageWords) && !find_image(images_, cell);
+    };
+    const bool any_named = std::ranges::any_of(first, is_named);
+    std::size_t best = 0, most = 0, columns = 0;
+    for (std::size_t column = 0; column < first.size(); ++column) {
+      const std::size_t found = any_named && !is_named(first[column]) ? 0 : images_in(column);
+      columns = found > most ? 1 : columns + (found == most && found > 0 ? 1 : 0);
+      if (found > most) most = found, best = column;
+    }
+    if (most == 0)
+      fail("{}: no column of the first {} rows names an image of {}", table_.string(),
+           std::min(rows_.size(), kRowsLookedAt), images_.string());
+    if (columns > 1)
+      fail("{}: several columns name images of {}; call one of them file, and the labels' label", table_.string(),
+           images_.string());
+    return best;
   }
 
   std::size_t label_column(std::size_t image) const {

@@ -14,9 +14,22 @@ namespace annulus {
 namespace {
 
 // Endings of files that scripts/import-arrays reads, and the name that it has for their format.
-constexpr std::pair<std::string_view, std::string_view> kArrays[] = {
-    {"-ubyte", "idx"},      {"-ubyte.gz", "idx"}, {"_batch.bin", "cifar"}, {"_batch_1.bin", "cifar"},
-    {"train.bin", "cifar"}, {".npy", "npy"},      {".parquet", "parquet"}};
+constexpr std::pair<std::string_view, std::string_view> kArrays[] = {{"-ubyte", "idx"},
+                                                                     {"-ubyte.gz", "idx"},
+                                                                     {"_batch.bin", "cifar"},
+                                                                     {"_batch_1.bin", "cifar"},
+                                                                     {"fine_label_names.txt", "cifar"},
+                                                                     {".npy", "npy"}};
+
+// Throws Error naming the script that reads arrays, if the source has files of them.
+void expect_no_arrays(const std::filesystem::path& source) {
+  for (const auto& [array_ending, name] : kArrays) {
+    const std::string_view ending = array_ending;  // clang 14 captures no structured binding
+    const auto has_ending = [ending](const std::filesystem::path& file) { return file.string().ends_with(ending); };
+    if (std::filesystem::is_directory(source) ? any_file_in(source, has_ending) : has_ending(source))
+      fail("{}: *{}: arrays are read by scripts/import-arrays FILE FOLDER --from {}", source.string(), ending, name);
+  }
+}
 
 }  // namespace
 
@@ -43,20 +56,19 @@ bool any_file_in(const std::filesystem::path& folder, const std::function<bool(c
     constexpr int kDeepest = 8;  // links may form a circle
     if (entries.depth() >= kDeepest) entries.disable_recursion_pending();
     std::error_code none;
-    if (!is_hidden(entries->path()) && entries->is_regular_file(none) && found(entries->path())) return true;
+    if (is_hidden(entries->path()))
+      entries.disable_recursion_pending();
+    else if (entries->is_regular_file(none) && found(entries->path()))
+      return true;
   }
   return false;
 }
 
 const SourceFormat& recognized_format(const std::filesystem::path& source) {
   if (!std::filesystem::exists(source)) fail("{}: no such file or folder", source.string());
-  for (const SourceFormat* format : source_formats())
+  for (const SourceFormat* format : source_formats()) {
+    if (format == &kTextSource) expect_no_arrays(source);  // which may have notes beside them
     if (format->recognizes(source)) return *format;
-  for (const auto& [array_ending, name] : kArrays) {
-    const std::string_view ending = array_ending;  // clang 14 captures no structured binding
-    const auto has_ending = [ending](const std::filesystem::path& file) { return file.string().ends_with(ending); };
-    if (has_ending(source) || any_file_in(source, has_ending))
-      fail("{}: has files *{}, which scripts/import-arrays FILE SOURCE --from {} reads", source.string(), ending, name);
   }
   std::string example;
   any_file_in(source, [&example](const std::filesystem::path& file) {
@@ -64,7 +76,9 @@ const SourceFormat& recognized_format(const std::filesystem::path& source) {
     return true;
   });
   fail("{}: has neither images, archives nor text{}; --from names a format", source.string(),
-       example.empty() ? ": it is empty" : ", but " + example);
+       !std::filesystem::is_directory(source) ? ""
+       : example.empty()                      ? ": it is empty"
+                                              : ", but " + example);
 }
 
 void add_facts(Hash& hash, const std::filesystem::path& file) {

@@ -114,16 +114,20 @@ std::vector<int> shares_of(const std::vector<cpu_set_t>& masks, int quota) {
   std::array<int, CPU_SETSIZE> users{};
   for (int processor = 0; processor < CPU_SETSIZE; ++processor)
     for (const cpu_set_t& mask : masks) users[processor] += CPU_ISSET(processor, &mask) ? 1 : 0;
-  std::vector<int> shares;
+  std::vector<double> shares;
   for (const cpu_set_t& mask : masks) {
-    double share = 0;
+    double& share = shares.emplace_back(0);
     for (int processor = 0; processor < CPU_SETSIZE; ++processor)
       if (CPU_ISSET(processor, &mask)) share += 1.0 / users[processor];
-    constexpr double kRounding = 1e-6;
-    const int of_quota = quota / static_cast<int>(masks.size());
-    shares.push_back(std::max(std::min(static_cast<int>(share + kRounding), of_quota), 1));
   }
-  return shares;
+  const double all = std::accumulate(shares.begin(), shares.end(), 0.0);
+  std::vector<int> whole;
+  for (const double share : shares) {
+    constexpr double kRounding = 1e-6;
+    const double within = std::min(share, quota * share / all);
+    whole.push_back(share > 0 ? std::max(static_cast<int>(within + kRounding), 1) : INT_MAX);
+  }
+  return whole;
 }
 
 ThreadReport report_threads(const World& world, const Threads& own) {

@@ -36,7 +36,8 @@ Threads choose_threads(int option);
 Threads choose_threads(const World& world, int option);
 
 // Returns each process's share of the processors in its affinity mask, at least 1: a processor in the masks of N
-// processes counts as 1/N. For N processes with `quota` processors together, a share is at most an Nth of it.
+// processes counts as 1/N. If the processes have more than `quota` processors together, all shares shrink by the same
+// factor. An empty mask, which the system could not give, has no limit.
 std::vector<int> shares_of(const std::vector<cpu_set_t>& masks, int quota);
 
 // Reports, on rank 0, all ranks' threads and the processors that they may use. Warns if a node's ranks have more

@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <map>
 #include <sstream>
 #include <vector>
@@ -39,6 +40,21 @@ Configuration parse(const std::string& text) {
   return options;
 }
 
+// Writes numbers in one way: "1e-4,fc=0.010" is "0.0001,fc=0.01".
+std::string canonical(const std::string& text) {
+  std::string found;
+  for (std::size_t from = 0; from <= text.size();) {
+    const std::size_t to = std::min(text.find_first_of(",:=", from), text.size());
+    const std::string word = text.substr(from, to - from);
+    char* end = nullptr;
+    const double number = std::strtod(word.c_str(), &end);
+    found += word.empty() || *end != '\0' ? word : fmt::format("{}", number);
+    if (to < text.size()) found += text[to];
+    from = to + 1;
+  }
+  return found;
+}
+
 }  // namespace
 
 std::string changed_options(const std::string& before, const std::string& now) {
@@ -56,7 +72,8 @@ std::string changed_options(const std::string& before, const std::string& now) {
     const auto found = earlier.find(old);
     if (found == earlier.end()) continue;
     const std::string first = joined(found->second), second = joined(values_of(line.substr(equals + 1)));
-    if (first != second) text += fmt::format("{}{} {} -> {}", text.empty() ? "" : ", ", old, first, second);
+    if (canonical(first) != canonical(second))
+      text += fmt::format("{}{} {} -> {}", text.empty() ? "" : ", ", old, first, second);
   }
   return text;
 }

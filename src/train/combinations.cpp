@@ -53,11 +53,12 @@ constexpr const char* kNotYet = "this is not implemented yet";
 constexpr const char* kOnRanks = "results would depend on the number of ranks";
 constexpr const char* kOwnPace = "its ranks do not compute in step";
 constexpr const char* kParts = "the parts of a round are its updates";
+constexpr const char* kNeedsShards = "it requires --shards, which does not go with this, either";
 constexpr const char* kNoSteps = "it all-reduces no gradients in steps";
 
 constexpr std::array kRows{
     Row{kShards, {nullptr, "a sum of shards in a tree has no reduce-scatter", kNotYet, kNoSteps, kNoSteps}},
-    Row{kSurvive, {nullptr, "it requires --shards", "it requires --shards", nullptr, nullptr}},
+    Row{kSurvive, {nullptr, kNeedsShards, kNeedsShards, nullptr, nullptr}},
     Row{kSurviveAlone, {kOnRanks, kOnRanks, kOnRanks, nullptr, nullptr}, "add --shards N"},
     Row{kAccumulate, {nullptr, nullptr, nullptr, kParts, kParts}},
     Row{kSyncBatchNorm, {nullptr, nullptr, kNotYet, kOwnPace, kOwnPace}},

@@ -313,7 +313,7 @@ class Sharded(GpuTest):
             self.assertAlmostEqual(one, other, delta=1e-4 * one)
 
     def test_lars(self):
-        self.assert_close_to_synchronous(optimizer="lars", lr=1, trust=0.01)
+        self.assert_close_to_synchronous(optimizer="lars,trust=0.01", lr=1)
 
     def test_fp16(self):
         """Ranks skip the same steps, also if gradients overflow in the chunks of some ranks only."""
@@ -358,7 +358,7 @@ class Local(GpuTest):
                 narrow = "wire" in options
                 on_cpu = {**options, "all_reduce": "message-ring" if narrow else None}
                 (cpu, of_cpu), (gpu, of_gpu) = (
-                    self.train_local(f"{ranks}-{len(options)}/{device}", ranks, device=device, environment=environment,
+                    self.train_local(f"{ranks}-{options.get('all_reduce')}/{device}", ranks, device=device, environment=environment,
                                      **how) for device, how in (("cpu", on_cpu), ("cuda", options)))
                 self.assert_same_losses(of_cpu, of_gpu, 1e-3 if narrow else 1e-4)
                 self.assertLess(self.farthest(cpu / "checkpoint.h5", gpu / "checkpoint.h5"), 1e-2 if narrow else 1e-4)
@@ -443,7 +443,7 @@ class Async(GpuTest):
                                (2, {"servers": 1}), (3, {"servers": 2, "model": "resnet20", "max_steps": 3})):
             with self.subTest(ranks=ranks, **options):
                 options = {"precision": "fp32", "epochs": 2, "metrics_every": 1, **options}
-                name = f"{ranks}-{len(options)}"
+                name = f"{ranks}-" + "-".join(options)
                 runs = [self.train_async(f"{name}/{device}", ranks, device=device, staleness=0, **options)
                         for device in ("cuda", "cpu")]
                 workers = max(ranks, 1) - options.pop("servers", 0)

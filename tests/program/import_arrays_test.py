@@ -268,8 +268,8 @@ class Numpy(ArraysTest):
                 ("same value", np.zeros_like(images), labels, ()),
                 ("5 dimensions", images[None], labels, ()), ("2 channels", np.zeros((20, 2, 2, 2), np.uint8), labels, ()),
                 ("must be uint8", images.astype(np.complex64), labels, ()),
-                ("values from -1 to 0.74902; images must be bytes, or numbers from 0 to 1, before", images / 127.5 - 1, labels, ()),
-                ("; images must be bytes", images + 0.5, labels, ()),
+                ("before it is normalized", images / 127.5 - 1, labels, ()),
+                ("if these are pixels", images + 0.5, labels, ()),
                 ("train_images.npy: has values that are not finite", np.where(images == images.max(), np.inf, images), labels, ()), ("has no images", images[:0], labels[:0], ())):
             with self.subTest(expected):
                 save(self.folder / "arrays", "train", pixels, array)

@@ -251,6 +251,8 @@ TEST_CASE("texts that are parsed by functions have the same messages", "[cli]") 
   CHECK(message({"train", "--optimizer", "sgd,momentum"}) == "--optimizer: momentum needs a value: momentum=...");
   CHECK(message({"train", "--optimizer", "sgd,trust=1"}) ==
         "--optimizer: sgd has the settings momentum, nesterov, not \"trust=1\"");
+  CHECK(message({"train", "--optimizer", "sgd,momentum=0.8,momentum=0.9"}) == "--optimizer: momentum is given twice");
+  CHECK(message({"train", "--optimizer", "sgd,nesterov=true"}) == "--optimizer: nesterov takes no value");
   CHECK(message({"train", "--shuffle", "global,size=1"}) == "--shuffle: global has no settings, such as \"size=1\"");
   CHECK(message({"train", "--augment", "mixup=1"}) == "--augment: expected a name before \"mixup=1\", such as auto");
   CHECK(

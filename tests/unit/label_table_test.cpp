@@ -46,6 +46,14 @@ TEST_CASE("tables with and without names of columns, in either order, with any s
   CHECK(table.read("1.jpg,\"a \"\"b\"\", c\nd\"\n2.jpg,e") == Rows{"1.jpg=a \"b\", c\nd", "2.jpg=e"});
 }
 
+TEST_CASE("numbers that also name images are labels beside a column of images", "[label_table]") {
+  const Table table;
+  CHECK(table.read(",image,label\n1,2.jpg,3\n2,3.jpg,1\n") == Rows{"2.jpg=3", "3.jpg=1"});  // as pandas writes it
+  CHECK(table.read("3,1.jpg\n1,2.jpg\n") == Rows{"1.jpg=3", "2.jpg=1"});
+  CHECK(table.read("class,filename\n1,2.jpg\n") == Rows{"2.jpg=1"});
+  CHECK_THAT(table.error("1,2\n2,3\n"), Contains("several columns name images"));
+}
+
 TEST_CASE("rows of missing images, without label, and of an image's second label have a problem", "[label_table]") {
   const Table table;
   CHECK(table.read("gone.jpg,a\n1.jpg,\n2.jpg,b\n2,c\n") ==
@@ -74,6 +82,10 @@ TEST_CASE("tables that can be understood in several ways are refused", "[label_t
              Contains("which column has the labels? Line 1 has file, sex"));
   CHECK_THAT(table.error("1.jpg,cat\n2.jpg,a,b\n"), Contains("row 2 has 3 fields, but the first has 2"));
   CHECK_THAT(table.error("1.jpg,0.5\n2.jpg,-1\n"), Contains("numbers, but not classes from 0"));
+  CHECK_THAT(table.error("1.jpg,\"cat\n2.jpg,dog\n"), Contains("a quote is not closed"));
+  CHECK_THAT(table.error(std::string("1.jpg,a\0b\n", 10)), Contains("zero bytes"));
+  CHECK(table.read("1.jpg,a\n./1.jpg,b\n").size() == 2);
+  CHECK_THAT(table.read("1.jpg,a\n./1.jpg,b\n")[1], Contains("names it again"));
   CHECK_THAT(table.error("1.jpg,\n2.jpg,\n"), Contains("none of the rows has an image and a label"));
 }
 

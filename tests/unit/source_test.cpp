@@ -137,8 +137,11 @@ TEST_CASE("a source's format is recognized by its files' names", "[source]") {
   source.write("a/b/table.xlsx", "");
   CHECK_THAT(error(), Contains("neither images, archives nor text") && Contains("table.xlsx"));
   source.write("train-images-idx3-ubyte", "");
-  CHECK_THAT(error(), Contains("scripts/import-arrays FILE SOURCE --from idx"));
+  CHECK_THAT(error(), Contains("scripts/import-arrays FILE FOLDER --from idx"));
   source.write("a/notes.txt", "");
+  CHECK_THAT(error(), Contains("--from idx"));  // notes beside arrays are no text to train on
+  std::filesystem::remove(source.folders.source / "train-images-idx3-ubyte");
+  source.write(".hidden/1.jpg", "");
   CHECK(recognized() == "text");
   source.write_archive("shard-000000.tar", {});
   CHECK(recognized() == "tar");

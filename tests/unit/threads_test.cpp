@@ -55,6 +55,9 @@ TEST_CASE("threads: ranks share the processors in their affinity masks") {
   CHECK(shares_of({pair, mask({1, 2, 3})}, kNoQuota) == Shares{1, 2});  // in part
   CHECK(shares_of({all, all}, 3) == Shares{1, 1});
   CHECK(shares_of({mask({0}), mask({1})}, 1) == Shares{1, 1});
+  CHECK(shares_of({mask({0, 1, 2}), mask({3})}, 4) == Shares{3, 1});  // no even parts
+  CHECK(shares_of({mask({0, 1, 2, 3, 4, 5}), mask({6, 7})}, 4) == Shares{3, 1});
+  CHECK(shares_of({mask({})}, 4) == Shares{INT_MAX});
 }
 
 TEST_CASE("threads: more than the affinity mask allows are never used without a warning") {
