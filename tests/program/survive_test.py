@@ -298,7 +298,7 @@ class Survive(UndisturbedTest):
 
     def test_it_needs_shards_or_rounds(self):
         for strategy, message in (("synchronous", "--survive without --shards, .*: add --shards N, or use --strategy local or async"),
-                                  ("sharded", "--survive, because it requires --shards: remove it, or use --strategy synchronous,")):
+                                  ("sharded", "--survive, because it requires --shards, which does not go with this, either: remove it, or use --strategy synchronous,")):
             result = run(*self.training(self.folder / "out", survive=True, strategy=strategy))
             self.assertEqual(result.status, 2)
             self.assertRegex(result.messages[0], message)
