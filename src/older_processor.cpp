@@ -1,6 +1,6 @@
 // Ends the program with a line if this processor lacks an extension that the program was compiled for: a program that
 // was built on a login node with -march=native would die of SIGILL on an older compute node. This file is compiled for
-// every x86-64, and its check runs before all other code of the program; so it uses only the C library.
+// every x86-64, and the check runs before all other code of the program; so it uses only the C library.
 #include <unistd.h>
 
 #include <cstdlib>

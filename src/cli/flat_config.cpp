@@ -70,7 +70,7 @@ void expect_rate_for_optimizer(const CLI::App& command, const TomlEntry& entry, 
     fail("lr is for the optimizer {}: with --optimizer {} also give --lr", before, chosen.front());
 }
 
-// Replaces earlier options by what they are now.
+// Rewrites options of earlier versions in their present form.
 void replace_renamed(std::vector<TomlEntry>& entries, const std::string& file) {
   const auto find = [&](std::string_view key) { return std::ranges::find(entries, key, &TomlEntry::key); };
   const std::vector<std::string> unknown = merge_renamed([&](std::string_view option) {

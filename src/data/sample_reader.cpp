@@ -56,7 +56,7 @@ void SampleReader::read(const SampleRows& rows, const OnBad& on_bad) {
       }
 }
 
-// Returns false if any sample is bad, or they can only be read one by one.
+// Returns false if any sample is bad, or samples can only be read separately.
 bool SampleReader::copy(const SampleRows& rows) {
   const bool copied = dataset_.copy(rows.samples, rows.pixels, rows.labels, rows.targets);
   add_time(times_.reading);

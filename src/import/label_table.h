@@ -20,7 +20,7 @@ struct LabelTable {
   bool has_numbers() const;                // all labels are whole numbers from 0
 };
 
-// Reads a table whose images lie below a folder; names may lack the extension .jpg, .jpeg or .png. The image column
+// Reads a table of images below a folder; names may lack the extension .jpg, .jpeg or .png. The image column
 // names files; the label column is the other, or among more than two the column called label, labels, class,
 // class_name, category or target. Rows with missing images and second rows for an image have a problem. Throws Error
 // with the line if the columns are not plain, a row has another number of fields, or labels are real or negative

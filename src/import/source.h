@@ -42,7 +42,7 @@ struct SourcePlan {
   const char* samples() const { return is_text ? "documents" : "images"; }
 };
 
-// Where a source is, and where its labels are.
+// Where a source and labels are.
 struct SourceFolders {
   std::filesystem::path source;
   std::filesystem::path notes;                // a folder that all ranks see; plan() stores data for read() there

@@ -25,7 +25,7 @@ struct ThreadWishes {
   const char* slurm_cpus_per_task = nullptr;  // null: not in the environment
   int allowed = 1;                            // processors
   std::string allowed_by = "affinity mask";   // or the control group that allows fewer
-  int share = INT_MAX;                        // this rank's share of processors that others may use, too
+  int share = INT_MAX;                        // this rank's share of processors that other ranks may use, too
 };
 Threads choose_threads(const ThreadWishes& wishes);
 

@@ -131,7 +131,7 @@ void AsyncStep::end_round() {
   });
 }
 
-// If ranks were lost in a round that all others have completed, these send their metrics again.
+// If ranks were lost in a round that all other ranks have completed, these ranks send metrics again.
 void AsyncStep::wait_for_metrics() {
   double left = 1;  // of the round's samples, the share of the ranks that are left
   while (true) try {

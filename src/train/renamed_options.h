@@ -15,7 +15,7 @@ struct RenamedOption {
   const char* of;       // the first value that `option` must have, "step"; empty: any
   const char* initial;  // the default, which needs no counterpart: "none"
   // The resulting text, with {all} old values, or {first} and {second} in a pair. If it begins with a colon, it
-  // extends the first value; otherwise it is a further value.
+  // extends the first value; otherwise it is a further value, which replaces a first value 'none'.
   const char* form;
 
   // "--lr-steps is now --schedule step:30,60,80"
