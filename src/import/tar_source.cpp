@@ -32,9 +32,8 @@ std::string class_of_member(ArchiveReader& archive, const std::string& field, co
   const std::string& name = archive.name();
   if (!archive.is_file()) return {};
   if (field.empty()) return is_image_name(name) && problem_of_path(name, piece).empty() ? class_by_folder(name) : "";
-  std::vector<std::uint8_t> bytes;
-  if (MemberName::of(name).field != "json" || !read_member(archive, bytes).empty()) return {};
-  const nlohmann::json fields = try_parse_json({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+  if (MemberName::of(name).field != "json") return {};
+  const nlohmann::json fields = read_fields(archive);
   return fields.is_object() ? member_or(fields, field.c_str(), std::string()) : std::string();
 }
 

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdint>
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -15,7 +14,6 @@
 #include "src/import/archive_files.h"
 #include "src/import/split_folders.h"
 #include "src/import/webdataset.h"
-#include "src/io/json.h"
 
 namespace annulus {
 namespace {
@@ -38,9 +36,7 @@ struct FirstMembers {
 
 // Finds the label's field in a KEY.json: `wanted`, or if empty one of kLabelKeys. Sets the variant, or the fields.
 void look_at_fields(ArchiveReader& archive, const std::string& wanted, FirstMembers& first) {
-  std::vector<std::uint8_t> bytes;
-  if (!read_member(archive, bytes).empty()) return;
-  const nlohmann::json fields = try_parse_json({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+  const nlohmann::json fields = read_fields(archive);
   if (!fields.is_object()) return;
   std::vector<std::string> keys(kLabelKeys.begin(), kLabelKeys.end()), present;
   if (!wanted.empty()) keys = {wanted};

@@ -192,6 +192,12 @@ bool read_webdataset(ArchiveReader& archive, const std::filesystem::path& file, 
   return take_group(group, file, label, take);
 }
 
+nlohmann::json read_fields(ArchiveReader& archive) {
+  std::vector<std::uint8_t> bytes;
+  if (!read_member(archive, bytes).empty()) return {};
+  return try_parse_json({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+}
+
 std::string read_member(ArchiveReader& archive, std::vector<std::uint8_t>& bytes) {
   bytes.clear();
   if (!archive.is_file()) return fmt::format("{}: a link or a device; only files are supported", archive.name());

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -44,6 +45,9 @@ LabelMember label_fields(const std::string& key, const std::vector<std::string>&
 // Throws ArchiveError after the last complete sample before the damage.
 bool read_webdataset(ArchiveReader& archive, const std::filesystem::path& file, const LabelMember& label,
                      const TakeSample& take);
+
+// Returns the JSON object in the member; a value that is not an object if the member is unusable or holds none.
+nlohmann::json read_fields(ArchiveReader& archive);
 
 // Returns why the member is unusable; empty if usable, with the content in `bytes`.
 std::string read_member(ArchiveReader& archive, std::vector<std::uint8_t>& bytes);
