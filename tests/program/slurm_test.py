@@ -45,10 +45,10 @@ class SlurmTest(batch_test.BatchTest):
             env=environment(**ENVIRONMENT, SLURM_CONF=cls.lab / "slurm/slurm.conf", **variables)).stdout
 
     @classmethod
-    def submit(cls, *arguments, options=(), **variables):
+    def submit(cls, *arguments, options=(), script=ROOT / "scripts/slurm/train.sbatch", **variables):
         """A job of 2 ranks, one on each node, unless sbatch's `options` differ."""
         return cls.slurm("sbatch", "--parsable", "--nodes=2", "--ntasks-per-node=1", *options,
-                         ROOT / "scripts/slurm/train.sbatch", *arguments, **variables).strip()
+                         script, *arguments, **variables).strip()
 
     @classmethod
     def log(cls, job):
@@ -145,6 +145,21 @@ class Slurm(SlurmTest):
         seen = sorted(line for line in self.log(job).splitlines() if not line.startswith("srun:"))
         self.assertEqual(seen, [f"{node} {rank}: 0,1" for node in ("h1", "h2") for rank in (0, 1)])
 
+    def test_a_job_from_another_folder_finds_the_program(self):
+        root = self.folder / "my repository"
+        (root / "build").mkdir(parents=True)
+        shutil.copytree(ROOT / "scripts", root / "scripts")
+        script = root / "scripts/slurm/train.sbatch"
+        self.stand_in("show", 'echo "$0 $*"').rename(root / "build/annulus")
+        job = self.submit("--out", "scripts/slurm/train.sbatch run", script=script, ANNULUS="", ANNULUS_ROOT="",
+                          options=["--nodes=1"])
+        self.await_job(job, JobState="COMPLETED")
+        self.assertIn(f"{root}/build/annulus train --out scripts/slurm/train.sbatch run --resume\n", self.log(job))
+        copy = self.folder / "train.sbatch"
+        shutil.copy(script, copy)
+        job = self.submit("--out", "run", script=copy, ANNULUS="", ANNULUS_ROOT="", options=["--nodes=1"])
+        self.await_job(job, JobState="FAILED", ExitCode="2:0")
+        self.assertEqual(self.log(job), "train.sbatch: no annulus: set ANNULUS_ROOT to the repository\n")
 
     def test_jobs_of_an_array_have_folders_of_their_own(self):
         config = self.write_config(self.folder / "run.toml", self.folder / "unused", max_steps=2)
