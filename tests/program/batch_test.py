@@ -510,7 +510,7 @@ class Jobs(BatchTest):
     def job(self, script, **variables):
         process = subprocess.Popen(
             [ROOT / script], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-            cwd=self.folder, start_new_session=True, env=self.environment(CONFIG=self.config, **{"ANNULUS": self.slow, **variables}))
+            cwd=self.folder, start_new_session=True, env=self.environment(ANNULUS_OPTIONS=f"--config {shlex.quote(str(self.config))}", **{"ANNULUS": self.slow, **variables}))
         self.addCleanup(lambda: process.poll() is None and os.killpg(process.pid, signal.SIGKILL))
         return process
 
@@ -530,7 +530,7 @@ class Jobs(BatchTest):
     Resource_List.walltime = {walltime}
     Submit_arguments = -l walltime=09:09:09\n'""")
         self.stand_in("qsub", f"""for word; do echo "$word"; done > {self.folder}/submitted
-            printf '%s\\n' "$CONFIG" "$ANNULUS" "$ANNULUS_ROOT" > {self.folder}/environment""")
+            printf '%s\\n' "$ANNULUS_OPTIONS" "$ANNULUS" "$ANNULUS_ROOT" > {self.folder}/environment""")
         return self.job("scripts/pbs/train.pbs", PBS_NODEFILE=self.hosts, PBS_JOBID="7.server", PBS_QUEUE="long",
                         PBS_O_WORKDIR=self.folder, **variables)
 
@@ -541,9 +541,9 @@ class Jobs(BatchTest):
         submitted = self.folder / "submitted"
         self.assertEqual(submitted.read_text().splitlines(), [
             "-q", "long", "-l", "select=1:ncpus=2:mpiprocs=2", "-l", "walltime=00:02:05", "-v",
-            "CONFIG,ANNULUS,ANNULUS_ROOT", f"{ROOT}/scripts/pbs/train.pbs"])
+            "ANNULUS_OPTIONS,ANNULUS,ANNULUS_ROOT", f"{ROOT}/scripts/pbs/train.pbs"])
         self.assertEqual((self.folder / "environment").read_text().splitlines(),
-                         [str(self.config), str(self.slow), str(ROOT)])
+                         [f"--config {self.config}", str(self.slow), str(ROOT)])
         submitted.unlink()
         self.go_on(lambda: self.pbs("01:00:00"))
         self.assertFalse(submitted.exists())
@@ -560,8 +560,8 @@ class Jobs(BatchTest):
         stopped = helper.finish(self.pbs("00:02:05", **variables))
         self.assertEqual(stopped.status, helper.STOPPED, str(stopped))
         submitted = (self.folder / "submitted").read_text().splitlines()
-        self.assertEqual(submitted[6:], ["-v", "CONFIG,ANNULUS,ANNULUS_ROOT", f"{root}/scripts/pbs/train.pbs"])
-        self.assertEqual((self.folder / "environment").read_text().splitlines(), [str(self.config), "", str(root)])
+        self.assertEqual(submitted[6:], ["-v", "ANNULUS_OPTIONS,ANNULUS,ANNULUS_ROOT", f"{root}/scripts/pbs/train.pbs"])
+        self.assertEqual((self.folder / "environment").read_text().splitlines(), [f"--config {shlex.quote(str(self.config))}", "", str(root)])
         self.go_on(lambda: self.lsf(**variables))
 
     def test_pbs_does_not_requeue_a_failed_job(self):
