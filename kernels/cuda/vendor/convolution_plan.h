@@ -33,12 +33,16 @@ struct NormsBeside {
   bool operator==(const NormsBeside&) const = default;
 };
 
+// cuDNN's ReLU passes gradients at 0, too (measured on an H200). A shift lower by half of float16's smallest number
+// excludes 0, and no positive output.
+inline constexpr float kShiftBelowZero = -0x1p-25f;
+
 // Device memory for BackwardData::summed, a float32 value per channel. A batch norm with a ReLU, on values x:
 //   normalized = inverse (x - mean)
 //   output = max(0, scale normalized + shift)
-// The ReLU passes gradients at positive outputs. BackwardData::summed_elsewhere tests whether the stored output + scale
-// normalized + shift is positive, so scale and shift must be zeros. (cuDNN has no plans that read the stored output
-// alone.)
+// BackwardData::summed passes gradients if scale normalized + shift >= 0, so `shift` contains kShiftBelowZero.
+// BackwardData::summed_elsewhere adds the stored output to that sum, so scale must be 0, and shift kShiftBelowZero.
+// (cuDNN has no plans that read the stored output alone.)
 struct NormGradient {
   float *mean, *inverse, *scale, *shift;  // read
   float *sum, *normalized_sum;            // written: sum the gradient, and the gradient times `normalized`

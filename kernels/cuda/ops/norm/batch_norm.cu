@@ -7,6 +7,7 @@
 
 #include <optional>
 #include <type_traits>
+#include <vector>
 
 #include "kernels/cuda/ops/loops/column_sums.h"
 #include "kernels/cuda/ops/loops/input_gradient.h"
@@ -34,7 +35,8 @@ struct Statistics {
   // The factor and the offset in 16 bits, if the next operation computes the output, else null. Then the float32 factor
   // and offset are rounded, too, so that backward differentiates what that operation computes.
   __half *scale16 = nullptr, *shift16 = nullptr;
-  // The output as a function of (input - mean) inverse, if the next operation computes it for gradient sums, else null.
+  // The ReLU's input as a function of (input - mean) inverse, lower by kShiftBelowZero, if the next operation computes
+  // gradient sums, else null.
   float *scale_normalized = nullptr, *shift_normalized = nullptr;
 
   Statistics(float* memory, std::size_t channels)
@@ -56,7 +58,7 @@ struct Statistics {
     if (shift16 != nullptr) offset[channel] = static_cast<float>(shift16[channel] = __half(offset[channel]));
     if (scale_normalized == nullptr) return;
     scale_normalized[channel] = factor[channel] / inverse[channel];
-    shift_normalized[channel] = offset[channel] + factor[channel] * mean_;
+    shift_normalized[channel] = offset[channel] + factor[channel] * mean_ + kShiftBelowZero;
   }
 
   // With d the input's distance to the mean and n values, the input's gradient is
@@ -437,6 +439,8 @@ class BatchNormOp : public Op, public FusibleNorm {
     const auto array = [&](std::size_t i) { return data<float>(gradient_memory_.view()) + i * columns_.channels; };
     if (operation_.add) {
       info_.inputs[0].gradient_may_overwrite = false;  // but the addend's, which is the same as the output's
+      const std::vector<float> shift(columns_.channels, kShiftBelowZero);
+      check(cudaMemcpy(array(1), shift.data(), shift.size() * sizeof(float), cudaMemcpyHostToDevice));
     } else {
       statistics_.scale_normalized = array(0);
       statistics_.shift_normalized = array(1);
