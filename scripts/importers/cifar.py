@@ -4,7 +4,6 @@ import numpy
 
 from importers.source import Refused, Source, Split, existing
 
-DESCRIPTION = "the folder of the binary version of CIFAR-10 or CIFAR-100 (fine labels)"
 SIDE, CHANNELS = 32, 3
 
 
@@ -27,7 +26,7 @@ def read_records(paths, labels):
     return Split(planes.transpose(0, 2, 3, 1), records[:, labels - 1], ", ".join(map(str, paths)))
 
 
-def read(folder):
+def read(folder, _):
     ten, hundred = folder / "batches.meta.txt", folder / "fine_label_names.txt"
     if ten.exists():
         batches = sorted(folder.glob("data_batch_*.bin"))

@@ -5,8 +5,9 @@ import h5py
 import numpy
 
 from importers.checksums import add_checksums, has_checksums, large_arrays
+from importers.hand_over import png
 from importers.hold_out import held_out
-from importers.source import Refused
+from importers.source import Batch, Refused, Sample, Samples
 
 BLOCK = 4096                                # images read at a time
 MOST_BYTES, MOST_CLASSES = 1 << 28, 1 << 20  # of an image; larger labels are errors
@@ -118,6 +119,20 @@ def blocks(images):
     for begin in range(0, len(images), BLOCK):
         block = numpy.asarray(images[begin:begin + BLOCK])
         yield block.reshape(*block.shape[:3], -1)
+
+
+def samples_of(source):
+    """The images of arrays as samples. Raises Refused if labels are not one class each."""
+    common_shape(source)
+    if known_kind(source)[0] != ONE:
+        raise Refused("--size, --channels, --shards, --chunk, --on-bad-sample, --ranks: require labels that are one class for each image")
+
+    def batch(name, split):
+        def read():
+            images = (one for block in blocks(split.images) for one in block)
+            yield from (Sample(png(image), int(label)) for image, label in zip(images, split.labels))
+        return Batch(name, [], read, lambda number: f"{split.place}: sample {number}")
+    return Samples({name: [batch(name, split)] for name, split in source.splits.items()}, classes=source.classes)
 
 
 def mean_and_deviation(images):

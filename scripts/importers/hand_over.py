@@ -1,14 +1,21 @@
-"""Hands images to `annulus import`, as archives of PNG files, for the options that only it has."""
+"""Hands images to `annulus import`, as WebDataset's archives, for formats and options that only it has."""
 import io
+import itertools
+import json
 import pathlib
 import shutil
+import signal
 import struct
 import subprocess
+import sys
 import tarfile
+import time
 import zlib
 
-from importers.data_file import ONE, blocks, common_shape, known_kind
 from importers.source import Refused
+
+ARCHIVE_SAMPLES = 1000  # a piece of work for a rank
+LAUNCH = pathlib.Path(__file__).resolve().parents[1] / "launch"
 
 
 def png(image):
@@ -20,36 +27,128 @@ def png(image):
     return (b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(rows, 1)) + chunk(b"IEND", b""))
 
 
-def write_archive(path, split):
-    with tarfile.open(path, "w") as archive:
-        for number, (image, label) in enumerate(zip((one for block in blocks(split.images) for one in block), split.labels)):
-            for ending, content in (("png", png(image)), ("cls", str(int(label)).encode())):
-                member = tarfile.TarInfo(f"{number:09}.{ending}")
-                member.size = len(content)
-                archive.addfile(member, io.BytesIO(content))
+class Rate:
+    """Shows the samples read until now, each second on a terminal, and at the end."""
+
+    def __init__(self):
+        self.begin = self.shown = time.monotonic()
+        self.samples = self.bytes = 0
+
+    def text(self):
+        seconds = max(time.monotonic() - self.begin, 1e-3)
+        return f"{self.samples} images read, {self.samples / seconds:.0f} images/s  {self.bytes / 1e6 / seconds:.1f} MB/s"
+
+    def add(self, size):
+        self.samples, self.bytes = self.samples + 1, self.bytes + size
+        if sys.stderr.isatty() and time.monotonic() > self.shown + 1:
+            self.shown = time.monotonic()
+            print(f"\r{self.text()}", end="", file=sys.stderr, flush=True)
+
+    def end(self):
+        print("\r" * sys.stderr.isatty() + self.text(), file=sys.stderr, flush=True)
 
 
-def hand_over(program, path, source, options, further):
-    """Returns the exit status of `annulus import` with the options `further`. Raises Refused."""
-    height, width, channels = common_shape(source)
-    if known_kind(source)[0] != ONE:
-        raise Refused("--size, --shards, --chunk, --on-bad-sample: require labels that are one class for each image")
-    # The same name each time, so that a rerun continues, or starts over, where an interrupted import has left parts.
-    name = path.parent / f".{path.name}.annulus-images"
-    shutil.rmtree(name, ignore_errors=True)
+class Archives:
+    """The archives of an import, made again only if files have changed since an interrupted import."""
+
+    def __init__(self, folder, samples, fails):
+        self.folder, self.samples, self.fails = folder, samples, fails
+        self.rate = Rate()
+        self.places = {}  # of each archive: its batch, the number of its first sample, and problems by number
+
+    def write(self):
+        for split, batches in self.samples.splits.items():
+            for batch in batches:
+                self.write_batch(self.folder / split, batch)
+        for old in self.folder.rglob("*.tar"):  # of files that an interrupted import had
+            if str(old) not in self.places:
+                old.unlink()
+        self.rate.end()
+
+    def write_batch(self, folder, batch):
+        folder.mkdir(parents=True, exist_ok=True)
+        note = folder / f"{batch.name}.note"
+        facts = [[str(path), path.stat().st_size, path.stat().st_mtime_ns, *self.samples.columns] for path in batch.files]
+        try:
+            known = json.loads(note.read_text())
+        except (OSError, ValueError):
+            known = {}
+        if not facts or known.get("files") != facts:
+            problems = self.write_samples(folder, batch)
+            note.write_text(json.dumps({"files": facts, "problems": problems}))
+            known = {"problems": problems}
+        self.places |= {str(folder / f"{batch.name}-{begin:09}.tar"): (batch, problems)
+                        for begin, problems in known["problems"]}
+
+    def write_samples(self, folder, batch):
+        """Returns, for each archive, the number of its first sample and the problems of its samples."""
+        samples, found = enumerate(batch.read()), []
+        while piece := list(itertools.islice(samples, 1)):
+            begin, problems = piece[0][0], {}
+            with tarfile.open(folder / f"{batch.name}-{begin:09}.tar", "w", format=tarfile.GNU_FORMAT) as archive:
+                for number, sample in itertools.chain(piece, itertools.islice(samples, ARCHIVE_SAMPLES - 1)):
+                    if sample.problem and self.fails:
+                        raise Refused(f"{batch.place(number)}: {sample.problem}")
+                    if sample.problem:
+                        problems[str(number)] = sample.problem
+                    self.add(archive, number, sample)
+            found.append((begin, problems))
+        return found
+
+    def add(self, archive, number, sample):
+        label = "" if sample.label is None else str(sample.label)
+        ending = "png" if sample.image.startswith(b"\x89PNG") else "jpg"
+        beside = ("json", json.dumps({"label": label}).encode()) if self.samples.by_name else ("cls", label.encode())
+        for name, content in ((ending, b"" if sample.problem else sample.image), beside):
+            member = tarfile.TarInfo(f"{number}.{name}")
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+        self.rate.add(len(sample.image))
+
+    def name_skipped(self, listed):
+        """Names the source's samples in the list of those that were skipped."""
+        lines = []
+        for line in listed.read_text().splitlines():
+            name, _, reason = line.partition("\t")
+            archive, _, number = name.rpartition(": ")
+            if archive in self.places:
+                batch, problems = self.places[archive]
+                name, reason = batch.place(int(number)), problems.get(number, reason)
+            lines.append(f"{name}\t{reason}\n")
+        listed.write_text("".join(lines))
+
+
+def run(command):
+    """Returns the exit status. Ctrl-C reaches the command by itself."""
+    before = signal.signal(signal.SIGINT, lambda *_: None)
+    process = subprocess.Popen(command)
+    terminated = signal.signal(signal.SIGTERM, lambda number, _: process.send_signal(number))
     try:
-        folder = pathlib.Path(name, "archives")
-        folder.mkdir(parents=True)
-        for split, of in source.splits.items():
-            write_archive(folder / f"{split}.tar", of)
-        names = pathlib.Path(name, "classes.txt")
-        if classes := options.classes or source.classes:
-            names.write_text("".join(f"{line}\n" for line in classes))
-            further += ["--classes-from", names]
+        return process.wait()
+    finally:
+        signal.signal(signal.SIGINT, before)
+        signal.signal(signal.SIGTERM, terminated)
+
+
+def hand_over(program, path, samples, further, options):
+    """Returns the exit status of `annulus import` with the options `further`. Raises Refused."""
+    # The same name each time, so that a rerun continues where an interrupted import has left parts.
+    name = path.parent / f".{path.name}.annulus-images"
+    archives = Archives(name / "archives", samples, options.on_bad_sample == "fail")
+    status = 1
+    try:
+        archives.write()
+        if classes := options.classes or samples.classes:
+            pathlib.Path(name, "classes.txt").write_text("".join(f"{line}\n" for line in classes))
+            further += ["--classes-from", name / "classes.txt"]
         for option, values in (("--mean", options.mean), ("--std", options.std)):
             further += [option, ",".join(map(str, values))] if values else []
-        return subprocess.run([program, "import", path, folder, "--from", "tar", "--store", "pixels", "--channels", str(channels),
-                               "--size", options.size or f"{height}x{width}", "--hold-out", str(options.hold_out),
-                               *(["--overwrite"] if options.overwrite else []), *further], check=False).returncode
+        launch = [LAUNCH, "-np", options.ranks] if options.ranks else []
+        status = run([*launch, program, "import", path, archives.folder, "--from", "tar", "--hold-out", str(options.hold_out),
+                      *(["--overwrite"] if options.overwrite else []), *further])
+        if (listed := path.with_name(f"{path.name}.skipped.txt")).exists():
+            archives.name_skipped(listed)
+        return status
     finally:
-        shutil.rmtree(name, ignore_errors=True)
+        if not path.with_name(f"{path.name}.parts").exists():
+            shutil.rmtree(name, ignore_errors=True)

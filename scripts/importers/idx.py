@@ -7,7 +7,6 @@ import numpy
 
 from importers.source import Refused, Source, Split, existing
 
-DESCRIPTION = "a folder with {train,t10k}-{images-idx3,labels-idx1}-ubyte, compressed by gzip or not"
 UNSIGNED_BYTE = 8
 
 
@@ -40,7 +39,7 @@ def read_array(path):
     return elements.reshape(shape)
 
 
-def read(folder):
+def read(folder, _):
     splits = {}
     for split, prefix in (("train", "train"), ("test", "t10k")):
         labels = folder / f"{prefix}-labels-idx1-ubyte"

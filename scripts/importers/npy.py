@@ -3,10 +3,6 @@ import numpy
 
 from importers.source import Refused, Source, Split, existing
 
-DESCRIPTION = ("a folder with {train,test}_{images,labels}.npy, {X,y}_{train,test}.npy, or X.npy and y.npy: images N x height x\n"
-               "width [x channels], or N x channels x height x width; whole numbers from 0 to 255, or numbers from 0 to\n"
-               "1, which are rounded to bytes; labels integers, for several classes N x classes of 0 and 1, for regression float32 or\n"
-               "float64, N [x values]")
 NAMES = {"train": (("train_images", "train_labels"), ("X_train", "y_train"), ("x_train", "y_train"), ("X", "y"), ("x", "y")),
          "test": (("test_images", "test_labels"), ("X_test", "y_test"), ("x_test", "y_test"))}
 BLOCK = 4096  # images looked at together
@@ -61,20 +57,24 @@ class Pixels:
         return numpy.ascontiguousarray(numpy.moveaxis(block, 1, -1)) if self.channels_first else block
 
 
-def read_split(folder, names):
-    """A split of the first names whose images exist; else None."""
-    for images, labels in names:
-        if (place := folder / f"{images}.npy").exists():
-            array = read_array(place)
+def splits_of(place, has, array_of):
+    """The splits by the first names that there are. `array_of(name)`: an array and its place. Raises Refused."""
+    splits = {}
+    for split, names in NAMES.items():
+        for images, labels in names:
+            if not has(images):
+                continue
+            array, own = array_of(images)
             if array.dtype.kind in "uif" and array.ndim in (3, 4):
-                array = Pixels(array, place)
-            return Split(array, read_array(folder / f"{labels}.npy"), str(folder / f"{labels}.npy"), str(place))
-    return None
-
-
-def read(folder):
-    splits = {split: found for split, names in NAMES.items() if (found := read_split(folder, names))}
+                array = Pixels(array, own)
+            splits[split] = Split(array, *array_of(labels), own)
+            break
     if "train" not in splits:
-        raise Refused(f"{folder}: has no arrays train_images.npy and train_labels.npy, X_train.npy and y_train.npy, or X.npy "
-                      "and y.npy")
-    return Source(splits)
+        raise Refused(f"{place}: has no arrays train_images and train_labels, X_train and y_train, or X and y")
+    return splits
+
+
+def read(folder, _):
+    def path(name):
+        return folder / f"{name}.npy"
+    return Source(splits_of(folder, lambda name: path(name).exists(), lambda name: (read_array(path(name)), str(path(name)))))

@@ -1,6 +1,11 @@
 """What a reader of a format returns, and what readers have in common."""
 import dataclasses
 import stat
+import typing
+
+LABEL_WORDS = ("label", "labels", "class", "class_name", "category", "target", "y")  # see src/import/label_table.cpp
+IMAGE_WORDS = ("image", "images", "img", "jpg", "png", "data", "pixels", "x")
+TEST_NAMES = ("val", "validation", "test")  # as in src/import/split_folders.h
 
 
 class Refused(Exception):
@@ -25,6 +30,30 @@ class Split:
 class Source:
     splits: dict          # "train", and "test" if there is one
     classes: list = None  # names by label, if the source has them
+
+
+class Sample(typing.NamedTuple):
+    image: bytes           # encoded; empty if there is none
+    label: object          # a whole number, a class's name, or None
+    problem: str = ""      # why the sample is unusable
+
+
+@dataclasses.dataclass
+class Batch:
+    """Samples of a file, or of several, in order. `place(i)` names sample i in messages."""
+    name: str              # unique within the split
+    files: list            # a change of them means other samples
+    read: typing.Callable  # () -> samples
+    place: typing.Callable
+
+
+@dataclasses.dataclass
+class Samples:
+    """Encoded images, which `annulus import` writes to the data file."""
+    splits: dict           # "train", and "test" if there is one: lists of Batch
+    by_name: bool = False  # labels are classes' names
+    classes: list = None   # names by label, if the source has them
+    columns: tuple = ()    # what is read of the files; a change means other samples
 
 
 def existing(path):

@@ -58,7 +58,7 @@ CLI::Validator format() {
   for (const SourceFormat* format : source_formats()) names.push_back(format->name);
   CLI::Validator known = one_of(names);
   const auto check = [known](std::string& text) {
-    for (const char* array : {"idx", "cifar", "npy"})
+    for (const char* array : {"idx", "cifar", "npy", "parquet", "hdf5"})
       if (text == array) return fmt::format("{} is read by scripts/import-arrays FILE SOURCE --from {}", text, text);
     return known(text);
   };

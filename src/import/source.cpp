@@ -13,13 +13,17 @@
 namespace annulus {
 namespace {
 
-// Endings of files that scripts/import-arrays reads, and the name that it has for their format.
+// Endings of files that scripts/import-arrays reads, and the script's name for the format.
 constexpr std::pair<std::string_view, std::string_view> kArrays[] = {{"-ubyte", "idx"},
                                                                      {"-ubyte.gz", "idx"},
                                                                      {"_batch.bin", "cifar"},
                                                                      {"_batch_1.bin", "cifar"},
                                                                      {"fine_label_names.txt", "cifar"},
-                                                                     {".npy", "npy"}};
+                                                                     {".npy", "npy"},
+                                                                     {".parquet", "parquet"},
+                                                                     {".arrow", "parquet"},
+                                                                     {".h5", "hdf5"},
+                                                                     {".hdf5", "hdf5"}};
 
 // Throws Error naming the script that reads arrays, if the source has files of them.
 void expect_no_arrays(const std::filesystem::path& source) {
@@ -27,7 +31,7 @@ void expect_no_arrays(const std::filesystem::path& source) {
     const std::string_view ending = array_ending;  // clang 14 captures no structured binding
     const auto has_ending = [ending](const std::filesystem::path& file) { return file.string().ends_with(ending); };
     if (std::filesystem::is_directory(source) ? any_file_in(source, has_ending) : has_ending(source))
-      fail("{}: *{}: arrays are read by scripts/import-arrays FILE FOLDER --from {}", source.string(), ending, name);
+      fail("{}: *{}: read by scripts/import-arrays FILE SOURCE --from {}", source.string(), ending, name);
   }
 }
 

@@ -1,4 +1,4 @@
-"""scripts/import-arrays: MNIST's files, CIFAR's and NumPy's."""
+"""scripts/import-arrays: MNIST's files, CIFAR's, NumPy's, and HDF5 files with arrays."""
 import gzip
 import os
 import pathlib
@@ -227,7 +227,7 @@ class Numpy(ArraysTest):
                 self.refused(f"{names[1]}.npy: No such file", *self.arguments())
                 shutil.rmtree(folder)
         folder.mkdir()
-        self.refused("arrays: has no arrays train_images.npy and train_labels.npy", *self.arguments())
+        self.refused("arrays: has no arrays train_images and train_labels", *self.arguments())
 
     def test_kinds_of_labels(self):
         images = helper.images(6, 1)[0]
@@ -339,7 +339,7 @@ class OptionsOfTheProgram(ArraysTest):
     def test_labels_that_are_no_class(self):
         done = self.do_import("--shards", 2, labels=np.ones(200))
         self.assertEqual((done.returncode, done.stderr), (
-            1, "import-arrays: --size, --shards, --chunk, --on-bad-sample: require labels that are one class for each image\n"))
+            1, "import-arrays: --size, --channels, --shards, --chunk, --on-bad-sample, --ranks: require labels that are one class for each image\n"))
 
 
 class Cifar(ArraysTest):

@@ -1,0 +1,148 @@
+"""HDF5 files of one image each, or one with a whole data set."""
+import random
+
+import h5py
+import numpy
+
+from importers import npy
+from importers.hand_over import png
+from importers.source import IMAGE_WORDS, LABEL_WORDS, TEST_NAMES, Batch, Refused, Sample, Samples, Source
+
+ENDINGS = (".h5", ".hdf5")
+FILES = 1000    # of a batch
+LOOKED_AT = 20  # files, for the kind of labels
+
+
+class Bad(Exception):
+    """Why a file is no sample."""
+
+
+class Reader:
+    """Reads samples in the same way from all files of a data set."""
+
+    def __init__(self, source, options):
+        self.source, self.options = source, options
+        self.factors = set()  # of pixels that are no bytes
+        self.by_name = None   # whether labels are names, if known
+
+    def sample(self, path):
+        try:
+            with h5py.File(path, "r") as file:
+                arrays = {}
+                file.visititems(lambda name, item: arrays.update({name: item}) if isinstance(item, h5py.Dataset) else None)
+                label = self.label(path, file, arrays)
+                if label in (None, ""):
+                    raise Bad("has no label")
+                if self.by_name in (True, False) and self.by_name != isinstance(label, str):
+                    raise Bad(f"its label is {label}, but the first files have {'names' if self.by_name else 'numbers'}")
+                return Sample(self.image(path, arrays), label)
+        except Bad as error:
+            return Sample(b"", None, str(error))
+        except OSError as error:
+            return Sample(b"", None, f"cannot read as HDF5: {' '.join(str(error).split())}")
+
+    def label(self, path, file, arrays):
+        words = (self.options.label_key,) if self.options.label_key else LABEL_WORDS
+        found = [array[()] for name, array in arrays.items() if name in words or name.rpartition("/")[2] in words]
+        found += [item.attrs[name] for item in (file, *arrays.values()) for name in item.attrs if name in words]
+        if found:
+            return class_of(found[0])
+        folders = path.relative_to(self.source).parts[:-1]
+        if folders[:1] in (("train",), *((name,) for name in TEST_NAMES)):
+            folders = folders[1:]
+        return folders[-1] if folders and not self.options.label_key else None
+
+    def image(self, path, arrays):
+        wanted = self.options.image_key
+        fitting = {name: array for name, array in arrays.items() if wanted in (None, name) and is_image(array)}
+        named = [name for name in fitting if name.rpartition("/")[2].lower() in IMAGE_WORDS]
+        if len(fitting) != 1 and len(named) != 1:
+            raise Bad(f"{'which dataset has the image?' if fitting else 'no dataset has an image:'} "
+                      + ", ".join(f"{name} ({describe(array)})" for name, array in arrays.items())
+                      + ("; name it with --image-key" if fitting else ""))
+        array = fitting[(named if len(named) == 1 else list(fitting))[0]]
+        if array.ndim < 2:
+            return numpy.asarray(array[()]).tobytes()
+        try:
+            pixels = npy.Pixels(array[()][None], path)
+        except Refused as error:
+            raise Bad(str(error).removeprefix(f"{path}: ")) from None
+        if array.dtype != numpy.uint8 and array[()].any():
+            self.factors.add(pixels.scale)
+        if len(self.factors) > 1:
+            raise Refused(f"{path}: has another range of values than the files before: 0 to 1, or 0 to 255")
+        image = pixels[0:1][0]
+        image = image if image.ndim == 3 else image[..., None]
+        if image.shape[2] not in (1, 3):
+            raise Bad(f"an image of {describe(array)}; supported are 1 or 3 channels")
+        return png(image)
+
+
+def describe(array):
+    return f"{'x'.join(map(str, array.shape)) or 'scalar'} {array.dtype}"
+
+
+def is_image(array):
+    """Pixels, or the bytes of a file: uint8, N, or a scalar of bytes that are no text."""
+    if array.dtype.kind in "uif" and array.ndim in (2, 3):
+        return array.size > 0
+    return array.dtype == numpy.uint8 and array.ndim == 1 and array.size > 16 or array.dtype.kind == "V" and array.ndim == 0
+
+
+def class_of(value):
+    """A label as a number or a name. Raises Bad."""
+    value = numpy.asarray(value)
+    if value.size != 1:
+        raise Bad(f"its label has {value.size} values; one class for each image is expected")
+    value = value.reshape(-1)[0]
+    if isinstance(value, (bytes, str)):
+        return value.decode(errors="replace") if isinstance(value, bytes) else value
+    if value.dtype.kind not in "biuf" or not float(value).is_integer():
+        raise Bad(f"its label is {value}, not a class")
+    return int(value)
+
+
+def splits_of(source, files):
+    """As `annulus import --from folder`: train/ and val/, validation/ or test/, or else all are training images."""
+    if not (source / "train").is_dir():
+        return {"train": files}
+    test = next((name for name in TEST_NAMES if (source / name).is_dir()), None)
+    own = {split: [path for path in files if path.relative_to(source).parts[0] == folder]
+           for split, folder in (("train", "train"), ("test", test)) if folder}
+    return {split: found for split, found in own.items() if found}
+
+
+def whole(path):
+    """The splits of a file that has a whole data set."""
+    try:
+        file = h5py.File(path, "r")
+    except OSError as error:
+        raise Refused(f"{path}: {' '.join(str(error).split())}") from None
+
+    def array_of(name):
+        if not isinstance(file.get(name), h5py.Dataset):
+            raise Refused(f"{path}: has no array {name}")
+        return file[name], f"{path}: {name}"
+    return Source(npy.splits_of(path, lambda name: name in file, array_of))
+
+
+def read(source, options):
+    files = sorted(path for path in ([source] if source.is_file() else source.rglob("*"))
+                   if path.name.endswith(ENDINGS) and path.is_file() and not path.name.startswith("."))
+    if not files:
+        raise Refused(f"{source}: has no files {' or '.join('*' + ending for ending in ENDINGS)}")
+    if len(files) == 1:
+        return whole(files[0])
+    splits = splits_of(source, files)
+    random.Random(2).shuffle(splits["train"])  # they may be sorted by class
+    reader = Reader(source, options)
+    first = [reader.sample(path) for path in splits["train"][:LOOKED_AT]]
+    labels = [sample.label for sample in first if not sample.problem]
+    if not labels:
+        raise Refused(f"{splits['train'][0]}: {first[0].problem}; nor are the next files samples")
+    reader.by_name = isinstance(labels[0], str)
+
+    def batch(number, paths):
+        return Batch(f"{number:05}", paths, lambda: map(reader.sample, paths), lambda i: str(paths[i]))
+    return Samples({split: [batch(begin, own[begin:begin + FILES]) for begin in range(0, len(own), FILES)]
+                    for split, own in splits.items()}, reader.by_name, None, (options.image_key, options.label_key))

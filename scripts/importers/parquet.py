@@ -1,0 +1,162 @@
+"""Data sets as Hugging Face stores them: Parquet files, or the Arrow files of save_to_disk()."""
+import json
+import os
+import pathlib
+import re
+import sys
+
+from importers.source import IMAGE_WORDS, LABEL_WORDS, TEST_NAMES, Batch, Refused, Sample, Samples
+
+ENDINGS = (".parquet", ".arrow")
+ROWS = 64               # read at a time
+BUFFER = 1 << 20        # bytes of a file read at a time
+PYTHON = pathlib.Path(__file__).resolve().parents[2] / "build/peers/pyarrow/bin/python"  # of scripts/setup --parquet
+
+
+def arrow():
+    """pyarrow, which Debian does not have: starts the script again with a Python that has it. Raises Refused."""
+    try:
+        import pyarrow.parquet
+        return pyarrow
+    except ImportError as error:
+        if PYTHON.exists() and pathlib.Path(sys.prefix) != PYTHON.parents[1]:
+            sys.stdout.flush()
+            os.execv(PYTHON, [PYTHON, *sys.argv])
+        raise Refused(f"--from parquet requires pyarrow ({error}): run scripts/setup --parquet, or start this script with a Python "
+                      "that has it: python3 scripts/import-arrays ...") from None
+
+
+def has_word(text, word):
+    return re.search(rf"(?<![a-z]){word}(?![a-z])", text.lower()) is not None
+
+
+def splits_of(source, files):
+    """The files of "train" and "test", by words in the names of files and folders below the source; without these words, all
+    are training files. Raises Refused if only other splits have files, or if the files are several data sets."""
+    def word_of(path):
+        return next((word for part in reversed(path.relative_to(source).parts) for word in ("train", *TEST_NAMES)
+                     if has_word(part, word)), None)
+
+    def data_set(path):
+        parents = list(path.relative_to(source).parent.parts)
+        cut = next((i for i, part in enumerate(parents) if any(has_word(part, word) for word in ("train", *TEST_NAMES))), None)
+        return "/".join(parents[:cut])
+
+    by_word = {}
+    for path in sorted(files):
+        by_word.setdefault(word_of(path), []).append(path)
+    tests = [word for word in TEST_NAMES if word in by_word]
+    train = by_word.get("train") or (by_word.get(None) if not tests else None)
+    if not train:
+        raise Refused(f"{source}: has files of {tests[0]} images, such as {by_word[tests[0]][0].name}, but none of training images")
+    test = by_word[tests[0]] if tests else []
+    if len(names := {data_set(path): None for path in train + test}) > 1:
+        raise Refused(f"{source}: has several data sets: {', '.join(names)}; give the folder of one")
+    return {"train": train, **({"test": test} if test else {})}
+
+
+def kind_of(kinds, kind):
+    """What a column of an arrow type can be: image, number, name, or the type's name."""
+    if kinds.is_struct(kind) and any(kind.field(i).name == "bytes" for i in range(kind.num_fields)):
+        return "image"
+    if kinds.is_binary(kind) or kinds.is_large_binary(kind):
+        return "image"
+    if kinds.is_integer(kind) or kinds.is_boolean(kind):
+        return "number"
+    if kinds.is_dictionary(kind):
+        return kind_of(kinds, kind.value_type)
+    return "name" if kinds.is_string(kind) or kinds.is_large_string(kind) else str(kind)
+
+
+def chosen(place, columns, wanted, kinds, words, what, option):
+    """The column of some kinds that is wanted, the only one, or the only one with a word as its name. Raises Refused."""
+    fitting = [name for name, kind in columns.items() if kind in kinds]
+    named = [name for name in fitting if name.lower() in words]
+    described = ", ".join(f"{name} ({kind})" for name, kind in columns.items())
+    if wanted and wanted not in fitting:
+        raise Refused(f"{place}: {option} {wanted}: no such column of {what}; columns: {described}")
+    if wanted or len(fitting) == 1 or len(named) == 1:
+        return wanted or (named + fitting)[0]
+    raise Refused(f"{place}: {'which column has the' if fitting else 'no column of'} {what}{'?' if fitting else ';'} columns: "
+                  f"{described}{f'; name it with {option}' if fitting else ''}")
+
+
+def choose_columns(place, columns, features, options):
+    """The columns of images and labels, and the classes' names if the file has them. `columns`: kinds by name;
+    `features`: Hugging Face's, by column. Raises Refused."""
+    image = chosen(place, columns, options.image_key, ("image",), IMAGE_WORDS, "images", "--image-key")
+    classes = {name: feature["names"] for name, feature in features.items()
+               if isinstance(feature, dict) and feature.get("_type") == "ClassLabel" and name in columns}
+    wanted = options.label_key or (next(iter(classes)) if len(classes) == 1 else None)
+    label = chosen(place, columns, wanted, ("number", "name"), LABEL_WORDS, "labels", "--label-key")
+    return image, label, classes.get(label)
+
+
+def features_of(metadata):
+    try:
+        return json.loads((metadata or {}).get(b"huggingface", b"{}"))["info"]["features"]
+    except (ValueError, KeyError, TypeError):
+        return {}
+
+
+def opened(pa, path):
+    """The schema of a file, and a function that yields its record batches with some columns. Raises Refused."""
+    try:
+        if path.suffix == ".arrow":
+            reader = pa.ipc.open_stream(pa.memory_map(str(path)))
+            return reader.schema, lambda columns: (batch.select(columns).slice(begin, ROWS) for batch in reader
+                                                   for begin in range(0, len(batch), ROWS))
+        file = pa.parquet.ParquetFile(path, buffer_size=BUFFER)
+        return file.schema_arrow, lambda columns: file.iter_batches(ROWS, columns=columns, use_threads=False)
+    except (pa.ArrowException, OSError) as error:
+        raise Refused(f"{path}: {' '.join(str(error).split())}") from None
+
+
+def sample_of(path, image, label):
+    """`path`: of the file, beside which images may lie that it only names."""
+    content = image.get("bytes") if isinstance(image, dict) else image
+    if content is None and isinstance(image, dict) and image.get("path"):
+        try:
+            content = (path.parent / image["path"]).read_bytes()
+        except OSError as error:
+            return Sample(b"", label, f"{image['path']}: {error.strerror}")
+    if not content:
+        return Sample(b"", label, "has no image")
+    return Sample(content, label, "has no label" if label is None or label == "" else "")
+
+
+def batch_of(pa, path, name, columns):
+    """The samples of a file. `columns`: of images and labels."""
+    def read():
+        try:
+            for rows in opened(pa, path)[1](list(columns)):
+                images, labels = (rows.column(rows.schema.get_field_index(column)).to_pylist() for column in columns)
+                for image, label in zip(images, labels):
+                    yield sample_of(path, image, int(label) if isinstance(label, bool) else label)
+        except (pa.ArrowException, OSError, KeyError) as error:
+            raise Refused(f"{path}: {' '.join(str(error).split())}") from None
+    return Batch(name, [path], read, lambda number: f"{path}: row {number}")
+
+
+def files_in(source):
+    if source.is_file():
+        return [source]
+    return [path for path in source.rglob("*") if path.name.endswith(ENDINGS) and path.is_file()
+            and not any(part.startswith(".") or part.startswith("cache-") for part in path.relative_to(source).parts)]
+
+
+def read(source, options):
+    pa = arrow()
+    files = files_in(source)
+    if not files:
+        raise Refused(f"{source}: has no files {' or '.join('*' + ending for ending in ENDINGS)}")
+    splits = splits_of(source, files)
+    schema = opened(pa, splits["train"][0])[0]
+    columns = {field.name: kind_of(pa.types, field.type) for field in schema}
+    image, label, classes = choose_columns(splits["train"][0], columns, features_of(schema.metadata), options)
+    others = sorted(set(files) - {path for own in splits.values() for path in own})
+    print(f"{source}: images of column {image}, labels of column {label}{f', {len(classes)} classes' if classes else ''}; "
+          + ", ".join(f"{len(own)} {name} files" for name, own in splits.items())
+          + (f"; {len(others)} others are not read, such as {others[0].name}" if others else ""))
+    return Samples({split: [batch_of(pa, path, f"{number:05}-{path.stem}", (image, label)) for number, path in enumerate(own)]
+                    for split, own in splits.items()}, columns[label] == "name", classes, (image, label))
