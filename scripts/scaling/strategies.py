@@ -53,7 +53,7 @@ def row_of(results, strategy, ranks, measure):
     staleness = [r["ledger"]["staleness"]["mean"] for r in results if "staleness" in r["ledger"]]
     return {"ranks": ranks, "strategy": strategy, "unit": unit,
             "speed": statistics.median([r[f"train_{unit}_per_second"] for r in results]),
-            "seconds": [sum(e["seconds"] for e in r["epochs"]) if "ended_by" in r else None for r in results],
+            "seconds": [sum(e["seconds"] for e in r["epochs"]) if r.get("ended_by", "").startswith("--until") else None for r in results],
             "epochs": statistics.median([len(r["epochs"]) for r in results]),
             "scores": statistics.median([r["evaluations"][-1][f"test_{measure}"] for r in results]),
             "staleness": statistics.median(staleness) if staleness else None}

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "kernels/base/clock.h"
 #include "src/io/printable.h"
 #include "src/io/terminal.h"
@@ -46,10 +48,10 @@ double Meter::seconds() const {
 
 void Meter::show(const std::string& what, double done, const std::string& details) {
   drawn_ = now_seconds();
-  if (logs_) return line(fmt::format("{}  {:3.0f} %  {}", what, 100 * done, details));
-  if (!terminal_) return;
   const double rate = (done - done_before_) / seconds();
   const std::string left = rate > 0 ? duration((1 - done) / rate) + " left  " : "";
+  if (logs_) return line(fmt::format("{}  {:3.0f} %  {}{}", what, 100 * done, left, details));
+  if (!terminal_) return;
   const auto filled = static_cast<std::size_t>(done * kBarWidth);
   fmt::print(stream_, "{}{}{} [{:=<{}}{:<{}}] {:3.0f} %  {}{}{}", kClearLine, kCutLines, what, "", filled, ">",
              kBarWidth - filled + 1, 100 * done, left, details, kWrapLines);
@@ -80,8 +82,8 @@ void Meter::line(const std::string& text) {
   std::fflush(stdout);
 }
 
-void Progress::begin_epoch(std::size_t epoch, std::size_t samples, const SampleUnit& unit) {
-  epoch_ = epoch;
+void Progress::begin(const std::string& what, std::size_t samples, const SampleUnit& unit) {
+  what_ = what;
   samples_ = samples;
   samples_before_ = 0;
   unit_ = unit;
@@ -89,15 +91,14 @@ void Progress::begin_epoch(std::size_t epoch, std::size_t samples, const SampleU
 }
 
 void Progress::update(std::size_t samples, double loss) {
-  const double done = static_cast<double>(samples) / static_cast<double>(samples_);
+  const double done = std::min(1.0, static_cast<double>(samples) / static_cast<double>(samples_));
   if (samples_before_ == 0) {  // a resumed epoch does not begin at the first sample
     samples_before_ = samples;
     meter_.begin(done);
   }
   if (!meter_.due()) return;
   const double rate = unit_.count(samples - samples_before_) / meter_.seconds();
-  meter_.show(fmt::format("epoch {}/{}", epoch_, epochs_), done,
-              fmt::format("loss {:.4f}  {:.0f} {}/s", loss, rate, unit_.name));
+  meter_.show(what_, done, fmt::format("loss {:.4f}  {:.0f} {}/s", loss, rate, unit_.name));
 }
 
 }  // namespace annulus

@@ -38,20 +38,20 @@ class Meter {
   bool has_bar_ = false;
 };
 
-// Displays an epoch's progress.
+// Displays the progress of an epoch, or of a part of an epoch.
 class Progress {
  public:
-  Progress(bool shown, std::size_t epochs) : meter_(shown, Meter::Style::log), epochs_(epochs) {}
+  explicit Progress(bool shown) : meter_(shown, Meter::Style::log) {}
 
-  void begin_epoch(std::size_t epoch, std::size_t samples, const SampleUnit& unit);  // epoch 1 is the first
+  void begin(const std::string& what, std::size_t samples, const SampleUnit& unit);  // counted from the epoch's first
   void update(std::size_t samples, double loss);                                     // that are done in the epoch
   void line(const std::string& text) { meter_.line(text); }
   void show_here() { meter_ = Meter(true, Meter::Style::log); }  // this rank prints from now on
 
  private:
   Meter meter_;
-  const std::size_t epochs_;
-  std::size_t epoch_ = 0, samples_ = 0, samples_before_ = 0;
+  std::string what_;
+  std::size_t samples_ = 0, samples_before_ = 0;
   SampleUnit unit_;
 };
 

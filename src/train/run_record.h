@@ -22,7 +22,7 @@ struct RunRecord {
       : activity(activity_),
         clock_offset(clock_offset_to_root(world)),
         timeline(options.timeline, clock_offset),
-        progress(world.root(), options.epochs),
+        progress(world.root()),
         bad_samples(world.rank()) {}
 
   const double begun = now_seconds();

@@ -187,9 +187,7 @@ void report_nothing_to_do(const TrainingInputs& inputs, const RunState& state) {
   }
   const std::string end = inputs.early_end(state);
   fmt::print("nothing to do: this run is complete after {} steps, {} of {} epochs; to continue, {}\n", state.step,
-             state.cursor.epoch, options.epochs,
-             end.empty() ? fmt::format("raise --epochs{}", options.max_steps > 0 ? " or --max-steps" : "")
-                         : fmt::format("change {}", end));
+             state.cursor.epoch, options.epochs, end.empty() ? "raise --epochs" : fmt::format("change {}", end));
   fmt::print("{} {}  ({}){}\n", inputs.evaluated.name, headline(*state.score), details(*state.score),
              state.best ? ", best " + headline(*state.best) : "");
   if (!inputs.test) return;

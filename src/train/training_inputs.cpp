@@ -165,12 +165,13 @@ std::string TrainingInputs::early_end(const RunState& state) const {
     return fmt::format("--until {}", to_string(*options.until));
   if (options.patience > 0 && state.evaluations_since_best >= options.patience)
     return fmt::format("--patience {}", options.patience);
+  if (options.max_steps > 0 && state.step >= options.max_steps && state.cursor.epoch < options.epochs)
+    return fmt::format("--max-steps {}", options.max_steps);
   return "";
 }
 
 bool TrainingInputs::complete(const RunState& state) const {
-  return state.cursor.epoch >= options.epochs || (options.max_steps > 0 && state.step >= options.max_steps) ||
-         !early_end(state).empty();
+  return state.cursor.epoch >= options.epochs || !early_end(state).empty();
 }
 
 }  // namespace annulus

@@ -67,10 +67,9 @@ struct TrainingInputs {
   std::size_t largest_pass() const;
   BatchRequest batches_from(const Cursor& start) const;  // this rank's, up to the last epoch
   std::string sample_order() const;                      // see order_of()
-  // The option that ends the run after `state` before all epochs or steps are done: "--until accuracy=0.93"; else
-  // empty.
+  // The option that ends the run after `state` before all epochs are done: "--until accuracy=0.93"; else empty.
   std::string early_end(const RunState& state) const;
-  bool complete(const RunState& state) const;  // all epochs or steps are done, or it ends early
+  bool complete(const RunState& state) const;  // all epochs are done, or it ends early
   Measure best_by() const { return options.best_by.value_or(measures_of(training->info()).front()); }
   CheckpointFolder checkpoints(CheckpointFolder::Reached reached = [](std::uint64_t, std::string_view) {}) const {
     return {options.out, options.keep, std::move(reached), best_by()};

@@ -77,7 +77,7 @@ int TrainingRun::run() {
 void TrainingRun::report_end() {
   record_.result.ended_by = inputs_.early_end(state_);
   if (!record_.result.ended_by.empty())
-    record_.progress.line(fmt::format("complete after step {}: {}", state_.step, record_.result.ended_by));
+    record_.progress.line(fmt::format("stopped after {} steps: {}", state_.step, record_.result.ended_by));
   if (options_.until && !options_.until->reached(*state_.score))
     record_.progress.line(fmt::format("--until {} was not reached", to_string(*options_.until)));
 }
@@ -111,13 +111,26 @@ EpochResult& TrainingRun::begin_epoch() {
 bool TrainingRun::run_epoch() {
   EpochResult& epoch = begin_epoch();
   const TraceSpan span(record_.timeline.run(), "epoch", static_cast<std::int64_t>(epoch.epoch));
-  record_.progress.begin_epoch(epoch.epoch, inputs_.training->info().size, record_.result.unit);
+  begin_progress();
   bool goes_on = true;
   while (goes_on && !inputs_.complete(state_) && state_.cursor.epoch < epoch.epoch) goes_on = run_step(epoch);
   close_epoch(epoch);
   if (goes_on || state_.cursor.epoch == epoch.epoch) report(epoch);
   record_.epoch.reset();
   return goes_on;
+}
+
+// With --max-steps, the last epoch's progress is that towards the last step.
+void TrainingRun::begin_progress() {
+  std::size_t samples = inputs_.training->info().size;
+  std::string what = fmt::format("epoch {}/{}", record_.epoch->epoch, options_.epochs);
+  if (options_.max_steps > state_.step) {
+    const std::size_t steps = std::min<std::size_t>(options_.max_steps - state_.step, samples);
+    const std::size_t last = state_.cursor.position + steps * inputs_.global_batch;
+    if (last < samples) what += fmt::format(", to step {}", options_.max_steps);
+    samples = std::min(samples, last);
+  }
+  record_.progress.begin(what, samples, record_.result.unit);
 }
 
 bool TrainingRun::run_step(EpochResult& epoch) {
@@ -397,10 +410,12 @@ void TrainingRun::close_epoch(EpochResult& epoch) {
 
 void TrainingRun::report(const EpochResult& epoch) {
   if (state_.cursor.epoch == epoch.epoch) metrics_.epoch(place(), epoch);  // a partial epoch may be resumed
-  const std::string rest = epoch.first_image > 0 ? fmt::format(" (from image {} on)", epoch.first_image) : "";
+  std::string part = epoch.first_image > 0 ? fmt::format(" (from image {} on)", epoch.first_image) : "";
+  if (state_.cursor.epoch < epoch.epoch)
+    part += fmt::format(" (to {:.0f} %)", 100 * (place().epochs - static_cast<double>(state_.cursor.epoch)));
   record_.progress.line(
       fmt::format("epoch {}/{}{}  loss {:.4f}  {}  {}rate {:.4g}  {:.0f} {}/s  {:.1f} s", epoch.epoch, options_.epochs,
-                  rest, epoch.train_loss, to_string(epoch.measure, epoch.train_measure),
+                  part, epoch.train_loss, to_string(epoch.measure, epoch.train_measure),
                   epoch.evaluation ? to_string(*epoch.evaluation) + "  " : "", epoch.rate,
                   record_.result.unit.count(epoch.images) / epoch.seconds, record_.result.unit.name, epoch.seconds));
   if (epoch.accounts.latest().share > kWorthSaying) record_.progress.line("  " + lateness_line(epoch.accounts));

@@ -39,6 +39,7 @@ class TrainingRun {
   void report_end();
   bool next_job_waits() const;
   EpochResult& begin_epoch();
+  void begin_progress();
   bool run_epoch();
   bool run_step(EpochResult& epoch);
   void inject_before(std::uint64_t step);

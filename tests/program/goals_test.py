@@ -22,7 +22,7 @@ class Goals(helper.ProgramTest):
                 out = self.folder / name
                 goal = f"{name}={values[1]!r}".removesuffix(".0")
                 result = self.succeed(*self.training(out, epochs=6, lr=0.0005, until=goal))
-                self.assertRegex(result.out, rf"complete after step {25 * (expected + 1)}: --until {name}=")
+                self.assertRegex(result.out, rf"stopped after {25 * (expected + 1)} steps: --until {name}=")
                 results = self.results(out)
                 self.assertEqual((results["status"], len(results["evaluations"])), ("complete", expected + 1))
                 self.assertEqual(results["ended_by"], f"--until {goal}")
@@ -40,9 +40,15 @@ class Goals(helper.ProgramTest):
         # A rate of which weights hardly change: no evaluation is better than the first one.
         out = self.folder / "out"
         result = self.succeed(*self.training(out, lr=1e-12, epochs=9, patience=2), ranks=2)
-        self.assertRegex(result.out, r"complete after step 39: --patience 2")
+        self.assertRegex(result.out, r"stopped after 39 steps: --patience 2")
         self.assertEqual(len(self.results(out)["epochs"]), 3)
         self.assertEqual(read_checkpoint(out / "best.h5")["attributes"]["step"], 13)
+        # 500 images by 20 on each of 2 ranks.
+        result = self.succeed(*self.training(self.folder / "short", epochs=3, max_steps=20), ranks=2)
+        self.assertRegex(result.out, r"\nepoch 2/3 \(to 56 %\)  loss .*\n(  rank .*\n)?stopped after 20 steps: --max-steps 20\n")
+        self.assertEqual(self.results(self.folder / "short")["ended_by"], "--max-steps 20")
+        self.succeed(*self.training(self.folder / "even", epochs=2, max_steps=26), ranks=2)
+        self.assertNotIn("ended_by", self.results(self.folder / "even"))
         # By the loss, each is better than the one before.
         self.train(self.folder / "loss", lr=1e-3, epochs=4, patience=1, best_by="loss")
         self.assertEqual(read_checkpoint(self.folder / "loss/best.h5")["attributes"]["epoch"], 4)

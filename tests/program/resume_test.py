@@ -36,7 +36,7 @@ class Resume(helper.ProgramTest):
         self.run_to(out, 5)
         result = self.run_again(out, 14)
         self.assertRegex(result.out, r"epoch 1/3 \(from image 200 on\)  loss")
-        self.assertRegex(result.out, r"epoch 2/3  loss")
+        self.assertRegex(result.out, r"epoch 2/3 \(to 8 %\)  loss")
         epochs = json.loads((out / "results.json").read_text())["epochs"]
         self.assertEqual([(epoch["epoch"], epoch["first_image"], epoch["steps"]) for epoch in epochs[-2:]],
                          [(1, 200, 8), (2, 0, 1)])
