@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <deque>
 
@@ -18,6 +17,7 @@
 #include "models/rewrites/recompute.h"
 #include "models/zoo/zoo.h"
 #include "src/apply/trained_network.h"
+#include "src/bench/compute_slow_down.h"
 #include "src/checkpoint/restore.h"
 #include "src/data/loader.h"
 #include "src/data/open_samples.h"
@@ -50,6 +50,7 @@ constexpr double kWarmUpSeconds = 1;
 // Steps per turn: fewer if they are long.
 constexpr std::size_t kFewestSteps = 3;
 constexpr std::size_t kMostSteps = 10;
+constexpr double kTurns = 6;  // at least, if the steps are not too long: enough for an interval
 
 constexpr double kProfileSeconds = 1;
 constexpr float kRate = 1e-4f;  // a learning rate, which does not matter here
@@ -270,7 +271,8 @@ Turns warm_up(const World& world, Candidates& candidates, const Batch& batch, co
     candidate.compute.clear();
     candidate.replica.ledger.close(world);
   }
-  const auto steps = static_cast<std::size_t>(std::clamp<double>(seconds / slowest, kFewestSteps, kMostSteps));
+  const auto steps =
+      static_cast<std::size_t>(std::clamp<double>(seconds / (slowest * kTurns), kFewestSteps, kMostSteps));
   return {std::max<std::size_t>(1, static_cast<std::size_t>(seconds / (slowest * static_cast<double>(steps)))), steps};
 }
 
@@ -358,18 +360,13 @@ void print(const Candidates& candidates, const StepWork& work) {
 }
 
 // Prints how much all-reduces slow down concurrent computation, because they use the same cores, caches and memory.
-void print_slow_down(const Candidates& candidates) {
+void print_slow_down(const Candidates& candidates, std::size_t steps_per_turn) {
   const auto alone = std::ranges::find_if(candidates, [](const Candidate& c) { return !c.all_reduce->info().reduces; });
   if (alone == candidates.end()) return;
   fmt::print("\n");
-  const double before = median(alone->compute);
-  for (const Candidate& c : candidates) {
-    if (!c.all_reduce->info().reduces) continue;
-    const double beside = median(c.compute);
-    const double percent = 100 * (beside / before - 1);
-    fmt::print("compute {:.3f} -> {:.3f} ms: {:.1f} % {} beside {}\n", 1e3 * before, 1e3 * beside, std::abs(percent),
-               percent < 0 ? "faster" : "slower", c.name);
-  }
+  for (const Candidate& c : candidates)
+    if (c.all_reduce->info().reduces)
+      fmt::print("{}\n", compute_slow_down(alone->compute, c.compute, steps_per_turn, c.name));
 }
 
 nlohmann::json row(const Candidate& c, const World& world, const BenchStepOptions& options, const StepWork& work) {
@@ -464,7 +461,7 @@ void bench_step(const World& world, const BenchStepOptions& given) {
     if (const std::string text = unused_wire(*c.all_reduce, parse_wire_type(options.wire)); !text.empty())
       fmt::print("{}{}\n", mark, text);
   print(candidates, work);
-  print_slow_down(candidates);
+  print_slow_down(candidates, turns.steps);
   if (options.shards > 0)
     fmt::print(
         "after {} steps the checksum of weights and optimizer state is {:016x}, on any number of ranks with this "
