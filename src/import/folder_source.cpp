@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cstdlib>
+#include <optional>
 #include <utility>
 
 #include "kernels/base/error.h"
@@ -89,30 +90,79 @@ SourcePlan plan_class_folders(const SourceFolders& folders) {
   return plan;
 }
 
-// Takes the images and labels of a table; all are training images.
-SourcePlan plan_labelled_images(const SourceFolders& folders) {
-  const LabelTable table = read_label_table(folders.labels, folders.source);
-  SourcePlan plan;
-  if (!table.has_numbers()) plan.classes = table.names();
-  Hash hash;
-  add_facts(hash, folders.labels);
-  NoteWriter writer(folders.notes, "train", hash);
-  for (const LabelTable::Row& row : table.rows) {
-    const auto label =
-        plan.classes.empty()
-            ? std::strtoul(row.label.c_str(), nullptr, 10)
-            : static_cast<std::size_t>(std::ranges::lower_bound(plan.classes, row.label) - plan.classes.begin());
-    writer.add(label, {row.image.string(), row.problem});
+// Lists the rows' images. Labels are numbers, or names among the classes.
+SourceSplit plan_rows(const std::string& name, const std::vector<LabelTable::Row>& rows,
+                      const std::vector<std::string>& classes, const fs::path& notes, Hash& hash) {
+  NoteWriter writer(notes, name, hash);
+  for (const LabelTable::Row& row : rows) {
+    std::size_t label = std::strtoul(row.label.c_str(), nullptr, 10);
+    std::string problem = row.problem;
+    if (!classes.empty()) {
+      const auto found = std::ranges::lower_bound(classes, row.label);
+      label = static_cast<std::size_t>(found - classes.begin());
+      if (problem.empty() && (found == classes.end() || *found != row.label))
+        problem = fmt::format("'{}' is not a class of the training images", row.label);
+    }
+    writer.add(label, {row.image.string(), std::move(problem)});
   }
-  plan.splits.push_back(writer.finish());
+  return writer.finish();
+}
+
+// A table, and the folder that the images' names start from.
+struct Table {
+  fs::path file, images;
+};
+
+// Takes images and labels from a training table and, if there is one, a test table.
+SourcePlan plan_tables(const SourceFolders& folders, const Table& train, const std::optional<Table>& test) {
+  SourcePlan plan;
+  Hash hash;
+  const auto add = [&](const char* split, const Table& table) {
+    const LabelTable labels = read_label_table(table.file, table.images);
+    if (plan.splits.empty() && !labels.has_numbers()) plan.classes = labels.names();
+    if (plan.classes.empty() && !labels.has_numbers())
+      fail("{}: its labels are names, but the training images' are numbers", table.file.string());
+    add_facts(hash, table.file);
+    plan.splits.push_back(plan_rows(split, labels.rows, plan.classes, folders.notes, hash));
+  };
+  add("train", train);
+  if (test) add("test", *test);
   plan.fingerprint = hash.text();
   return plan;
 }
 
-SourcePlan plan_folder(const SourceFolders& folders) {
-  SourcePlan plan = folders.labels.empty() ? plan_class_folders(folders) : plan_labelled_images(folders);
-  plan.shuffle = true;
+// Hugging Face's imagefolder: metadata.csv or metadata.jsonl with the labels, in the source or in train/ and val/.
+// Class folders are preferred to a table without a column called label. Returns nothing if there is no table.
+std::optional<SourcePlan> plan_metadata(const SourceFolders& folders) {
+  const fs::path& source = folders.source;
+  const fs::path train = fs::is_directory(source / kTrainingName) ? source / kTrainingName : source;
+  const auto table_in = [](const fs::path& folder, bool required) -> std::optional<Table> {
+    const auto file = fs::is_directory(folder) ? metadata_in(folder, required) : std::nullopt;
+    return file ? std::optional(Table{*file, folder}) : std::nullopt;
+  };
+  const bool has_classes = folders_in(train).names.size() > 1;
+  const auto own = table_in(train, !has_classes);
+  if (!own && !has_classes && table_in(source, true))
+    fail("{}: has a table of all images: put one with the names of its images into each of train/ and val/",
+         source.string());
+  if (!own) return std::nullopt;
+  std::optional<Table> test;
+  for (const std::string_view name : kTestNames)
+    if (!test && train != source) test = table_in(source / name, true);
+  SourcePlan plan = plan_tables(folders, *own, test);
+  plan.remark = fmt::format("{}: has the labels", own->file.string());
   return plan;
+}
+
+SourcePlan plan_folder(const SourceFolders& folders) {
+  std::optional<SourcePlan> plan;
+  if (folders.labels.empty())
+    plan = plan_metadata(folders);
+  else
+    plan = plan_tables(folders, {folders.labels, folders.source}, std::nullopt);
+  if (!plan) plan = plan_class_folders(folders);
+  plan->shuffle = true;
+  return *plan;
 }
 
 void read_folder_piece(const SourceFolders& folders, const SourcePlan&, const SourceSplit& split, std::size_t piece,
@@ -140,7 +190,8 @@ bool has_images(const fs::path& source) {
 const SourceFormat kFolderSource{
     "folder",
     "a folder with CLASS/*.jpg, or with train/CLASS/*.jpg and val/CLASS/*.jpg (or validation/, test/); also .jpeg and "
-    ".png; CLASS may have subfolders. With --labels, a folder with images",
+    ".png; CLASS may have subfolders. With --labels, or with metadata.csv or metadata.jsonl (Hugging Face), a folder "
+    "with images",
     has_images, plan_folder, read_folder_piece};
 
 }  // namespace annulus

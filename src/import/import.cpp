@@ -90,6 +90,7 @@ void prepare(const ImportOptions& options, const FolderClaim& claim, const Log& 
     expect_no_other_shards(options);
     const ImportJob job = make_job(options, parts);
     if (options.format == "auto") log(fmt::format("{}: read with --from {}", options.source.string(), job.format));
+    if (!job.plan.remark.empty()) log(job.plan.remark);
     const std::string difference = difference_to_parts(job, parts);
     const bool has_changed = difference == kDifferentSource;
     if (has_changed || (!difference.empty() && finished_pieces(job, parts) == 0)) {

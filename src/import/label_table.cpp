@@ -7,6 +7,7 @@
 #include <cctype>
 #include <cstdint>
 #include <cstdlib>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 #include <string_view>
@@ -14,6 +15,7 @@
 #include "kernels/base/error.h"
 #include "src/import/split_folders.h"
 #include "src/io/file_io.h"
+#include "src/io/json.h"
 
 namespace annulus {
 namespace {
@@ -92,6 +94,28 @@ char separator_of(std::string_view text) {
   return std::ranges::max(std::array{',', ';', '\t'}, {}, count);
 }
 
+// Returns a row for each line, which is a JSON object. The first row has the first object's keys.
+std::vector<Cells> rows_of_objects(const fs::path& table, std::string_view text) {
+  std::vector<Cells> rows;
+  for (std::size_t line = 1; !text.empty(); ++line) {
+    const std::string_view object = text.substr(0, text.find('\n'));
+    text.remove_prefix(std::min(object.size() + 1, text.size()));
+    if (object.find_first_not_of(" \t\r") == object.npos) continue;
+    const nlohmann::json fields = try_parse_json(object);
+    if (!fields.is_object()) fail("{}: line {} is no JSON object", table.string(), line);
+    if (rows.empty()) {
+      rows.emplace_back();
+      for (const auto& [key, value] : fields.items()) rows.front().push_back(key);
+    }
+    Cells& row = rows.emplace_back();
+    for (const std::string& key : Cells(rows.front())) {
+      const nlohmann::json value = fields.value(key, nlohmann::json());
+      row.push_back(value.is_string() ? value.get<std::string>() : value.is_null() ? "" : value.dump());
+    }
+  }
+  return rows;
+}
+
 std::vector<Cells> rows_of(const fs::path& table) {
   std::vector<std::uint8_t> bytes;
   read_file(table.string(), kMostBytes, bytes);
@@ -100,7 +124,7 @@ std::vector<Cells> rows_of(const fs::path& table) {
   if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
   if (text.find('\0') != text.npos) fail("{}: has zero bytes; save it as text in UTF-8", table.string());
   Divider divider(text, separator_of(text));
-  std::vector<Cells> rows = divider.rows();
+  std::vector<Cells> rows = table.extension() == ".jsonl" ? rows_of_objects(table, text) : divider.rows();
   if (divider.is_open()) fail("{}: a quote is not closed; row {} would be the last", table.string(), rows.size());
   if (rows.empty()) fail("{}: has no rows", table.string());
   return rows;
@@ -229,6 +253,17 @@ std::vector<std::string> LabelTable::names() const {
 bool LabelTable::has_numbers() const {
   const std::vector<std::string> labels = names();
   return !labels.empty() && std::ranges::all_of(labels, is_whole_number);
+}
+
+std::optional<fs::path> metadata_in(const fs::path& folder, bool required) {
+  for (const char* name : {"metadata.csv", "metadata.jsonl"}) {
+    const fs::path table = folder / name;
+    if (!fs::is_regular_file(table)) continue;
+    const std::vector<Cells> rows = rows_of(table);
+    const auto is_label = [](const std::string& cell) { return is_word_of(cell, kLabelWords); };
+    if (required || std::ranges::any_of(rows.front(), is_label)) return table;
+  }
+  return std::nullopt;
 }
 
 LabelTable read_label_table(const fs::path& table, const fs::path& images) {

@@ -1,13 +1,14 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
 namespace annulus {
 
 // A table with image labels, as in Kaggle's competitions: a text file (RFC 4180) with a row for each image. Commas,
-// semicolons or tabs divide fields. The first row may name the columns.
+// semicolons or tabs divide fields. The first row may name the columns. In a .jsonl file, a line is a JSON object.
 struct LabelTable {
   struct Row {
     std::filesystem::path image;
@@ -26,5 +27,9 @@ struct LabelTable {
 // with the line if the columns are not plain, a row has another number of fields, or labels are real or negative
 // numbers.
 LabelTable read_label_table(const std::filesystem::path& table, const std::filesystem::path& images);
+
+// Returns the table that Hugging Face's imagefolder has beside images: metadata.csv or metadata.jsonl. Unless
+// `required`, only if a column is called label, or another word for it. Throws Error as read_label_table().
+std::optional<std::filesystem::path> metadata_in(const std::filesystem::path& folder, bool required);
 
 }  // namespace annulus

@@ -38,6 +38,7 @@ struct SourcePlan {
   bool shuffle = false;              // whether training samples may be sorted by class
   bool is_text = false;              // documents, not images
   std::string fingerprint;           // changes when the source does
+  std::string remark;                // a line for the user; else empty
 
   const char* samples() const { return is_text ? "documents" : "images"; }
 };

@@ -11,10 +11,12 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     for (const char* name : {"1.jpg", "b.png"}) test::write_text(folder / name, "");
     return true;
   }();
-  test::write_text(folder / "labels", {data, data + (written ? size : 0)});
-  try {
-    read_label_table(folder / "labels", folder.path()).names();
-  } catch (const Error&) {
+  for (const char* name : {"labels", "labels.jsonl"}) {
+    test::write_text(folder / name, {data, data + (written ? size : 0)});
+    try {
+      read_label_table(folder / name, folder.path()).names();
+    } catch (const Error&) {
+    }
   }
   return 0;
 }

@@ -72,6 +72,35 @@ TEST_CASE("labels are numbers of classes, or names", "[label_table]") {
   CHECK(labels("1.jpg,b\n2.jpg,a\n3.jpg,b\n").names() == Rows{"a", "b"});
 }
 
+TEST_CASE("a line of a .jsonl file is a row", "[label_table]") {
+  const Table table;
+  const std::filesystem::path file = table.folder / "metadata.jsonl";
+  const auto read = [&](const std::string& text) {
+    test::write_text(file, text);
+    Rows lines;
+    for (const auto& row : read_label_table(file, table.folder / "").rows)
+      lines.push_back(row.image.filename().string() + (row.problem.empty() ? "=" : "!") + row.label);
+    return lines;
+  };
+  CHECK(read("{\"label\": \"cat\", \"file_name\": \"1.jpg\"}\r\n\n{\"file_name\": \"x/4.PNG\", \"label\": \"a, b\"}") ==
+        Rows{"1.jpg=cat", "4.PNG=a, b"});
+  CHECK(read("{\"n\": [1], \"label\": 3, \"file_name\": \"1.jpg\"}\n{\"file_name\": \"2.jpg\"}\n") ==
+        Rows{"1.jpg=3", "2.jpg!"});
+  CHECK_THAT(test::error_of([&] { read("{\"file_name\": \"1.jpg\", \"label\": 3}\n[]\n"); }),
+             Contains("line 2 is no JSON object"));
+  CHECK_THAT(test::error_of([&] { read("\n"); }), Contains("has no rows"));
+}
+
+TEST_CASE("metadata beside images is a table if it has labels", "[label_table]") {
+  const Table table;
+  CHECK_FALSE(metadata_in(table.folder / "", true));
+  test::write_text(table.folder / "metadata.csv", "file_name,text\n1.jpg,a cat\n");
+  CHECK_FALSE(metadata_in(table.folder / "", false));
+  CHECK(metadata_in(table.folder / "", true) == table.folder / "metadata.csv");
+  test::write_text(table.folder / "metadata.csv", "file_name,Label\n1.jpg,cat\n");
+  CHECK(metadata_in(table.folder / "", false) == table.folder / "metadata.csv");
+}
+
 TEST_CASE("tables that can be understood in several ways are refused", "[label_table]") {
   const Table table;
   CHECK_THAT(table.error(""), Contains("has no rows"));

@@ -129,6 +129,41 @@ TEST_CASE("a table has the labels of a folder's images", "[source]") {
   CHECK(source.read(kFolderSource, "train") == Names{"7 a", "12 b"});
 }
 
+TEST_CASE("Hugging Face's imagefolder has labels in metadata beside the images", "[source]") {
+  const Folder source;
+  source.write("train/images/1.jpg", "a");
+  source.write("train/images/2.jpg", "b");
+  source.write("train/metadata.csv", "file_name,label\nimages/1.jpg,dog\nimages/2.jpg,cat\n");
+  source.write("test/1.png", "c");
+  source.write("test/2.png", "d");
+  source.write("test/metadata.jsonl",
+               "{\"file_name\": \"1.png\", \"label\": \"cat\"}\n{\"file_name\": \"2.png\", \"label\": \"cow\"}\n");
+  CHECK(source.plan(kFolderSource).classes == Names{"cat", "dog"});
+  CHECK_THAT(source.plan(kFolderSource).remark, Contains("train/metadata.csv: has the labels"));
+  CHECK(source.read(kFolderSource, "train") == Names{"1 a", "0 b"});
+  CHECK(source.read(kFolderSource, "test") == Names{"0 c", "1 !'cow' is not a class of the training images"});
+  source.write("test/metadata.jsonl", "{\"file_name\": \"1.png\", \"label\": 1}\n");
+  CHECK(source.read(kFolderSource, "test") == Names{"0 !'1' is not a class of the training images"});
+  source.write("train/metadata.csv", "file_name,label\nimages/1.jpg,1\nimages/2.jpg,0\n");
+  CHECK(source.read(kFolderSource, "test") == Names{"1 c"});
+  source.write("test/metadata.jsonl", "{\"file_name\": \"1.png\", \"label\": \"cat\"}\n");
+  CHECK_THAT(source.plan_error(kFolderSource), Contains("labels are names, but the training images' are numbers"));
+}
+
+TEST_CASE("folders of classes are preferred to metadata without labels", "[source]") {
+  const Folder source;
+  source.write("cat/1.jpg", "a");
+  source.write("dog/2.jpg", "b");
+  source.write("metadata.csv", "file_name,text\ncat/1.jpg,a cat\ndog/2.jpg,a dog\n");
+  CHECK(source.read(kFolderSource, "train") == Names{"0 a", "1 b"});
+  source.write("metadata.csv", "file_name,label\ncat/1.jpg,5\ndog/2.jpg,3\n");
+  CHECK(source.read(kFolderSource, "train") == Names{"5 a", "3 b"});
+  std::filesystem::remove(source.folders.source / "metadata.csv");
+  source.write("train/1.jpg", "a");
+  source.write("metadata.csv", "file_name,label\ntrain/1.jpg,5\n");
+  CHECK_THAT(source.plan_error(kFolderSource), Contains("put one with the names of its images into each of train/"));
+}
+
 TEST_CASE("a source's format is recognized by its files' names", "[source]") {
   const Folder source;
   const auto recognized = [&source] { return recognized_format(source.folders.source).name; };
@@ -137,7 +172,7 @@ TEST_CASE("a source's format is recognized by its files' names", "[source]") {
   source.write("a/b/table.xlsx", "");
   CHECK_THAT(error(), Contains("neither images, archives nor text") && Contains("table.xlsx"));
   source.write("train-images-idx3-ubyte", "");
-  CHECK_THAT(error(), Contains("scripts/import-arrays FILE FOLDER --from idx"));
+  CHECK_THAT(error(), Contains("scripts/import-arrays FILE SOURCE --from idx"));
   source.write("a/notes.txt", "");
   CHECK_THAT(error(), Contains("--from idx"));  // notes beside arrays are no text to train on
   std::filesystem::remove(source.folders.source / "train-images-idx3-ubyte");
