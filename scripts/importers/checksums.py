@@ -1,7 +1,7 @@
 """Adds the checksums of src/data/FORMAT.md to a data file."""
 import struct
 
-import xxhash
+from importers.source import Refused
 
 BLOCK, LARGE = 1 << 14, 1 << 20
 MARK = b"\x89annulus xxh3\r\n\0"
@@ -14,6 +14,7 @@ def large_arrays(file):
 
 
 def add_checksums(path, arrays):
+    import xxhash  # which is not needed to look for checksums
     with open(path, "r+b") as file:
         size, hashes = 0, []
         while block := file.read(BLOCK):
@@ -31,3 +32,8 @@ def has_checksums(path):
     with open(path, "rb") as file:
         file.seek(max(0, path.stat().st_size - len(MARK)))
         return file.read() == MARK
+
+
+def expect_replaceable(path, overwrite):
+    if path.exists() and not overwrite and not (path.is_file() and (path.stat().st_size == 0 or has_checksums(path))):
+        raise Refused(f"{path}: exists, and is no data file that an import has written; add --overwrite to replace it")

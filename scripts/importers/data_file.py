@@ -4,7 +4,7 @@ import os
 import h5py
 import numpy
 
-from importers.checksums import add_checksums, has_checksums, large_arrays
+from importers.checksums import add_checksums, expect_replaceable, large_arrays
 from importers.hand_over import png
 from importers.hold_out import held_out
 from importers.source import Batch, Refused, Sample, Samples
@@ -157,11 +157,6 @@ def write_split(file, name, images, labels, chosen):
         block = block[chosen[begin:begin + BLOCK]]
         stored[end:end + len(block)] = block
         end += len(block)
-
-
-def expect_replaceable(path, overwrite):
-    if path.exists() and not overwrite and not (path.is_file() and (path.stat().st_size == 0 or has_checksums(path))):
-        raise Refused(f"{path}: exists, and is no data file that an import has written; add --overwrite to replace it")
 
 
 def split_shares(kind, labels, share):

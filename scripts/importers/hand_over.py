@@ -12,6 +12,7 @@ import tarfile
 import time
 import zlib
 
+from importers.checksums import expect_replaceable
 from importers.source import Refused
 
 ARCHIVE_SAMPLES = 1000  # a piece of work for a rank
@@ -132,6 +133,7 @@ def run(command):
 
 def hand_over(program, path, samples, further, options):
     """Returns the exit status of `annulus import` with the options `further`. Raises Refused."""
+    expect_replaceable(path, options.overwrite)  # before the archives take a while
     # The same name each time, so that a rerun continues where an interrupted import has left parts.
     name = path.parent / f".{path.name}.annulus-images"
     archives = Archives(name / "archives", samples, options.on_bad_sample == "fail")

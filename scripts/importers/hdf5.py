@@ -33,12 +33,12 @@ class Reader:
                 label = self.label(path, file, arrays)
                 if label in (None, ""):
                     raise Bad("has no label")
-                if self.by_name in (True, False) and self.by_name != isinstance(label, str):
+                if self.by_name is not None and self.by_name != isinstance(label, str):
                     raise Bad(f"its label is {label}, but the first files have {'names' if self.by_name else 'numbers'}")
                 return Sample(self.image(path, arrays), label)
         except Bad as error:
             return Sample(b"", None, str(error))
-        except OSError as error:
+        except (OSError, RuntimeError, KeyError, TypeError, ValueError) as error:  # what h5py raises for damaged files
             return Sample(b"", None, f"cannot read as HDF5: {' '.join(str(error).split())}")
 
     def label(self, path, file, arrays):
@@ -79,7 +79,7 @@ class Reader:
 
 
 def describe(array):
-    return f"{'x'.join(map(str, array.shape)) or 'scalar'} {array.dtype}"
+    return f"{'x'.join(map(str, array.shape or ())) or 'scalar'} {array.dtype}"
 
 
 def is_image(array):
@@ -97,7 +97,7 @@ def class_of(value):
     value = value.reshape(-1)[0]
     if isinstance(value, (bytes, str)):
         return value.decode(errors="replace") if isinstance(value, bytes) else value
-    if value.dtype.kind not in "biuf" or not float(value).is_integer():
+    if not isinstance(value, numpy.generic) or value.dtype.kind not in "biuf" or not float(value).is_integer():
         raise Bad(f"its label is {value}, not a class")
     return int(value)
 

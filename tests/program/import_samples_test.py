@@ -46,9 +46,9 @@ class SamplesTest(helper.ProgramTest):
         self.source, self.output = self.folder / "source", self.folder / "data.h5"
         self.source.mkdir()
 
-    def run_script(self, *options):
+    def run_script(self, *options, output="data.h5"):
         """In a process of its own, whose output is not this one's."""
-        return subprocess.run([helper.IMPORT_ARRAYS, self.output, self.source, *map(str, options)], capture_output=True,
+        return subprocess.run([helper.IMPORT_ARRAYS, self.folder / output, self.source, *map(str, options)], capture_output=True,
                               text=True, env={**os.environ, "ANNULUS": helper.ANNULUS})
 
     def do_import(self, *options):
@@ -107,20 +107,25 @@ class Hdf5Files(SamplesTest):
         bad = {"train/cat/text.h5": "cannot read as HDF5", "train/cat/none.h5": "no dataset has an image: label (scalar object)",
                "train/cat/four.h5": "an image of 4x5x4 uint8; supported are 1 or 3 channels",
                "train/cat/normalized.h5": "values from -1 to 1", "train/cat/number.h5": "its label is 1, but the first files have names",
-               "val/cat/two.h5": "which dataset has the image? a (4x5 uint8), b (4x5 uint8)"}
+               "train/cat/empty.h5": "not a class", "val/cat/two.h5": "which dataset has the image? a (4x5 uint8), b (4x5 uint8)"}
         self.write("train/cat/none.h5", label="cat")
+        self.write("train/cat/empty.h5", image=h5py.Empty("f"), label=h5py.Empty("f"))
         self.write("train/cat/four.h5", image=np.zeros((4, 5, 4), np.uint8))
         self.write("train/cat/normalized.h5", image=np.float32([[-1, 1]]))
         self.write("train/cat/number.h5", image=image, label=1)
         self.write("val/cat/two.h5", a=image[:4, :5, 0], b=image[:4, :5, 0])
         (self.source / "train/cat/text.h5").write_text("this is no HDF5")
         done = self.do_import("--size", "8x8", "--channels", 1)
-        self.assertIn("train: 6 images of 8x8, 2 classes, 5 skipped", done.stdout)
+        self.assertIn("train: 6 images of 8x8, 2 classes, 6 skipped", done.stdout)
         self.assertIn("test: 2 images of 8x8, 2 classes, 1 skipped", done.stdout)
         skipped = self.skipped()
         self.assertEqual(set(skipped), set(bad))
         for name, reason in bad.items():
             self.assertIn(reason, skipped[name])
+        (self.folder / "own.h5").write_text("not an import's")
+        done = self.run_script(output="own.h5")
+        self.assertEqual(done.stderr, f"import-arrays: {self.folder}/own.h5: exists, and is no data file that an import has written; "
+                                      "add --overwrite to replace it\n")
         done = self.run_script("--on-bad-sample", "fail")
         self.assertEqual(done.returncode, 1)
         self.assertRegex(done.stderr, r"import-arrays: .*train/cat/\w+\.h5: ")
