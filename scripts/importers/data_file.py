@@ -7,9 +7,8 @@ import numpy
 from importers.checksums import add_checksums, expect_replaceable, large_arrays
 from importers.hand_over import png
 from importers.hold_out import held_out
-from importers.source import Batch, Refused, Sample, Samples
+from importers.source import Batch, Refused, Sample, Samples, ranges
 
-BLOCK = 4096                                # images read at a time
 MOST_BYTES, MOST_CLASSES = 1 << 28, 1 << 20  # of an image; larger labels are errors
 FEW_CLASSES = 256                           # labels below are accepted for any number of images
 ONE, SEVERAL, VALUES = "class", "several classes", "values"
@@ -116,8 +115,8 @@ def class_names(source, names, kind, width, labels):
 
 def blocks(images):
     """Yields the images as N x height x width x channels, some at a time."""
-    for begin in range(0, len(images), BLOCK):
-        block = numpy.asarray(images[begin:begin + BLOCK])
+    for some in ranges(images):
+        block = numpy.asarray(images[some])
         yield block.reshape(*block.shape[:3], -1)
 
 
@@ -153,8 +152,8 @@ def write_split(file, name, images, labels, chosen):
     file.create_dataset(f"{name}/labels", data=labels[chosen])
     shape = images.shape if images.ndim == 4 else (*images.shape, 1)
     stored, end = file.create_dataset(f"{name}/images", (int(chosen.sum()), *shape[1:]), numpy.uint8), 0
-    for begin, block in zip(range(0, len(images), BLOCK), blocks(images)):
-        block = block[chosen[begin:begin + BLOCK]]
+    for some, block in zip(ranges(images), blocks(images)):
+        block = block[chosen[some]]
         stored[end:end + len(block)] = block
         end += len(block)
 

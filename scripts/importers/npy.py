@@ -1,11 +1,10 @@
 """Arrays in NumPy's format."""
 import numpy
 
-from importers.source import Refused, Source, Split, existing
+from importers.source import Refused, Source, Split, existing, ranges
 
 NAMES = {"train": (("train_images", "train_labels"), ("X_train", "y_train"), ("x_train", "y_train"), ("X", "y"), ("x", "y")),
          "test": (("test_images", "test_labels"), ("X_test", "y_test"), ("x_test", "y_test"))}
-BLOCK = 4096  # images looked at together
 
 
 def read_array(path):
@@ -35,8 +34,8 @@ class Pixels:
         if self.images.dtype == self.dtype:
             return 1
         low, high, whole = 0.0, 0.0, True
-        for begin in range(0, len(self.images), BLOCK):
-            block = numpy.asarray(self.images[begin:begin + BLOCK])
+        for some in ranges(self.images):
+            block = numpy.asarray(self.images[some])
             low, high = min(low, float(block.min(initial=0))), max(high, float(block.max(initial=0)))
             whole = whole and bool((block == numpy.rint(block)).all())
             if not numpy.isfinite(block).all():

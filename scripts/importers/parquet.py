@@ -106,7 +106,7 @@ def opened(pa, path):
             reader = pa.ipc.open_stream(pa.memory_map(str(path)))
             return reader.schema, lambda columns: (batch.select(columns).slice(begin, ROWS) for batch in reader
                                                    for begin in range(0, len(batch), ROWS))
-        file = pa.parquet.ParquetFile(path, buffer_size=BUFFER)
+        file = pa.parquet.ParquetFile(path, buffer_size=BUFFER, pre_buffer=False)  # else it would keep all of a file
         return file.schema_arrow, lambda columns: file.iter_batches(ROWS, columns=columns, use_threads=False)
     except (pa.ArrowException, OSError) as error:
         raise Refused(f"{path}: {' '.join(str(error).split())}") from None

@@ -1,5 +1,6 @@
 """What a reader of a format returns, and what readers have in common."""
 import dataclasses
+import math
 import stat
 import typing
 
@@ -54,6 +55,12 @@ class Samples:
     by_name: bool = False  # labels are classes' names
     classes: list = None   # names by label, if the source has them
     columns: tuple = ()    # what is read of the files; a change means other samples
+
+
+def ranges(images):
+    """Yields slices of images to look at together: 8 MiB, or one image."""
+    step = max(1, (8 << 20) // max(1, math.prod(images.shape[1:])))
+    return (slice(begin, begin + step) for begin in range(0, len(images), step))
 
 
 def existing(path):
