@@ -55,7 +55,7 @@ class Archives:
     def __init__(self, folder, samples, fails):
         self.folder, self.samples, self.fails = folder, samples, fails
         self.rate = Rate()
-        self.places = {}  # of each archive: its batch, the number of its first sample, and problems by number
+        self.places = {}  # of each archive: the batch, and problems by the samples' numbers
 
     def write(self):
         for split, batches in self.samples.splits.items():
@@ -137,7 +137,6 @@ def hand_over(program, path, samples, further, options):
     # The same name each time, so that a rerun continues where an interrupted import has left parts.
     name = path.parent / f".{path.name}.annulus-images"
     archives = Archives(name / "archives", samples, options.on_bad_sample == "fail")
-    status = 1
     try:
         archives.write()
         if classes := options.classes or samples.classes:

@@ -6,9 +6,8 @@ import numpy
 
 from importers import npy
 from importers.hand_over import png
-from importers.source import IMAGE_WORDS, LABEL_WORDS, TEST_NAMES, Batch, Refused, Sample, Samples, Source
+from importers.source import IMAGE_WORDS, LABEL_WORDS, TEST_NAMES, Batch, Refused, Sample, Samples, Source, files_in
 
-ENDINGS = (".h5", ".hdf5")
 FILES = 1000    # of a batch
 LOOKED_AT = 20  # files, for the kind of labels
 
@@ -127,10 +126,7 @@ def whole(path):
 
 
 def read(source, options):
-    files = sorted(path for path in ([source] if source.is_file() else source.rglob("*"))
-                   if path.name.endswith(ENDINGS) and path.is_file() and not path.name.startswith("."))
-    if not files:
-        raise Refused(f"{source}: has no files {' or '.join('*' + ending for ending in ENDINGS)}")
+    files = files_in(source, "hdf5")
     if len(files) == 1:
         return whole(files[0])
     splits = splits_of(source, files)

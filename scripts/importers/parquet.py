@@ -5,9 +5,8 @@ import pathlib
 import re
 import sys
 
-from importers.source import IMAGE_WORDS, LABEL_WORDS, TEST_NAMES, Batch, Refused, Sample, Samples
+from importers.source import IMAGE_WORDS, LABEL_WORDS, TEST_NAMES, Batch, Refused, Sample, Samples, files_in
 
-ENDINGS = (".parquet", ".arrow")
 ROWS = 64               # read at a time
 BUFFER = 1 << 20        # bytes of a file read at a time
 PYTHON = pathlib.Path(__file__).resolve().parents[2] / "build/peers/pyarrow/bin/python"  # of scripts/setup --parquet
@@ -138,18 +137,10 @@ def batch_of(pa, path, name, columns):
     return Batch(name, [path], read, lambda number: f"{path}: row {number}")
 
 
-def files_in(source):
-    if source.is_file():
-        return [source]
-    return [path for path in source.rglob("*") if path.name.endswith(ENDINGS) and path.is_file()
-            and not any(part.startswith(".") or part.startswith("cache-") for part in path.relative_to(source).parts)]
-
-
 def read(source, options):
     pa = arrow()
-    files = files_in(source)
-    if not files:
-        raise Refused(f"{source}: has no files {' or '.join('*' + ending for ending in ENDINGS)}")
+    found = files_in(source, "parquet")
+    files = [path for path in found if not path.name.startswith("cache-")] or found  # of map() and others
     splits = splits_of(source, files)
     schema = opened(pa, splits["train"][0])[0]
     columns = {field.name: kind_of(pa.types, field.type) for field in schema}

@@ -4,6 +4,9 @@ import math
 import stat
 import typing
 
+# Of each format, the endings of its files' names; see src/import/source.cpp.
+ENDINGS = {"idx": ("-ubyte", "-ubyte.gz"), "cifar": ("_batch.bin", "_batch_1.bin", "fine_label_names.txt"), "npy": (".npy",),
+           "parquet": (".parquet", ".arrow"), "hdf5": (".h5", ".hdf5")}
 LABEL_WORDS = ("label", "labels", "class", "class_name", "category", "target", "y")  # see src/import/label_table.cpp
 IMAGE_WORDS = ("image", "images", "img", "jpg", "png", "data", "pixels", "x")
 TEST_NAMES = ("val", "validation", "test")  # as in src/import/split_folders.h
@@ -55,6 +58,16 @@ class Samples:
     by_name: bool = False  # labels are classes' names
     classes: list = None   # names by label, if the source has them
     columns: tuple = ()    # what is read of the files; a change means other samples
+
+
+def files_in(source, form):
+    """A format's files in a folder, sorted, or the source itself. Raises Refused if there are none."""
+    found = [source] if source.is_file() else sorted(
+        path for path in source.rglob("*") if path.name.endswith(ENDINGS[form]) and path.is_file()
+        and not any(part.startswith(".") for part in path.relative_to(source).parts))
+    if not found:
+        raise Refused(f"{source}: has no files {' or '.join('*' + ending for ending in ENDINGS[form])}")
+    return found
 
 
 def ranges(images):

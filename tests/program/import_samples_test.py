@@ -7,6 +7,7 @@ import os
 import pathlib
 import subprocess
 import sys
+import tempfile
 import unittest
 
 import h5py
@@ -20,7 +21,8 @@ SCRIPTS = pathlib.Path(__file__).resolve().parents[2] / "scripts"
 PYTHON = SCRIPTS.parent / "build/peers/pyarrow/bin/python"  # of scripts/setup --parquet
 sys.path.append(str(SCRIPTS))
 from importers import parquet  # noqa: E402
-from importers.source import Refused, Sample  # noqa: E402
+from importers.hand_over import Archives  # noqa: E402
+from importers.source import Batch, Refused, Sample, Samples  # noqa: E402
 
 NAMES = ["cat", "ant", "dog"]
 # Writes files of rows [image, path, label] with pyarrow; the last argument: the schema's metadata.
@@ -141,6 +143,34 @@ class Hdf5Files(SamplesTest):
             np.testing.assert_array_equal(file["test/labels"][()], labels[:9])
         self.write("all.h5", X_train=images)
         self.assertIn("all.h5: has no array y_train", helper.import_arrays(self.output, self.source).messages[0])
+
+
+class ArchivesOfAnInterruptedImport(unittest.TestCase):
+    def test_are_written_again_if_their_files_have_changed(self):
+        with tempfile.TemporaryDirectory() as folder:
+            folder, source = pathlib.Path(folder) / "archives", pathlib.Path(folder) / "source"
+            source.write_text("as it was")
+            labels, read = list(range(1001)), []
+
+            def samples():
+                read.append(len(labels))
+                return (Sample(b"x", label, "has no image" if label == 1000 else "") for label in labels)
+
+            def written(columns):
+                batch = Batch("b", [source], samples, lambda number: f"row {number}")
+                archives = Archives(folder, Samples({"train": [batch]}, columns=columns), False)
+                archives.write()
+                return {pathlib.Path(path).name: problems for path, (_, problems) in archives.places.items()}
+            expected = {"b-000000000.tar": {}, "b-000001000.tar": {"1000": "has no image"}}
+            self.assertEqual(written(("a",)), expected)
+            self.assertEqual(written(("a",)), expected)
+            self.assertEqual(read, [1001])
+            self.assertEqual(written(("b",)), expected)
+            source.write_text("as it is now")
+            labels = labels[:5]
+            self.assertEqual(written(("b",)), {"b-000000000.tar": {}})
+            self.assertEqual(read, [1001, 1001, 5])
+            self.assertEqual([path.name for path in folder.glob("train/*.tar")], ["b-000000000.tar"])
 
 
 class ParquetColumns(unittest.TestCase):
