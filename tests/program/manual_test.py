@@ -1,13 +1,15 @@
-"""The manual shows no command and no option that the program and the scripts do not have."""
+"""The manual shows no command and no option that the program and the scripts do not have, and README.md's commands work."""
 import itertools
 import pathlib
 import re
 import subprocess
+import tempfile
 import unittest
 
 import helper
+import manual
+from manual import ROOT
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
 OPTION = re.compile(r"(?<![\w-])(--[a-z][a-z0-9-]*[a-z0-9])\b(?!-)")
 # Options of other programs: MPI's, Slurm's, CMake's.
 FOREIGN = {"--allow-run-as-root", "--oversubscribe", "--enable-recovery", "--with-ft", "--host", "--mpi", "--nodes", "--install",
@@ -52,6 +54,52 @@ class Manual(unittest.TestCase):
         for page in pages():
             with self.subTest(page=page.relative_to(ROOT)):
                 self.assertEqual(set(OPTION.findall(page.read_text())) - known, set())
+
+    def test_commands_that_are_not_typed_have_the_options_they_are_shown_with(self):
+        for page in manual.pages():
+            for _, command in manual.commands(page):
+                script = re.match(r"(scripts/[\w-]+)(?: ([a-z]+)(?= ))?", command)
+                if not manual.not_typed(command) or not script:
+                    continue
+                with self.subTest(command):
+                    words = [word for word in script.groups() if word]
+                    shown = subprocess.run([*words, "--help"], cwd=ROOT, capture_output=True, text=True)
+                    self.assertEqual(shown.returncode, 0, shown.stderr)
+                    own, _, of_train = command.partition("#")[0].partition(" build/annulus train ")
+                    self.assertLessEqual(set(OPTION.findall(own)), set(OPTION.findall(shown.stdout)))
+                    self.assertLessEqual(set(OPTION.findall(of_train)), self.options["train"])
+
+    def test_batch_scripts_get_options_of_train(self):
+        seen = 0
+        for page in manual.pages():
+            for before, command in manual.commands(page):
+                options = re.search(r"scripts/slurm/train.sbatch (.*)|ANNULUS_OPTIONS=\"(.*)\"", before + command)
+                if options:
+                    seen += 1
+                    self.assertLessEqual(set(OPTION.findall(options[0])), self.options["train"])
+        self.assertGreater(seen, 4)
+
+
+class Typed(unittest.TestCase):
+    """The commands of README.md, in a fresh folder. manual_pages_test.py has those of the other pages."""
+
+    def test_readme(self):
+        with tempfile.TemporaryDirectory(prefix="annulus-test-") as name:
+            folder = pathlib.Path(name)
+            manual.prepare(folder / "typed")
+            # Studies take longer, and scripts/scaling/README.md has them, too.
+            failed = manual.type_page(ROOT / "README.md", folder / "typed", manual.environment(folder), left_out="scripts/study ")
+            self.assertEqual(failed, [], "\n".join(failed))
+
+    def test_every_exception_is_one(self):
+        found = [command for page in manual.pages() for _, command in manual.commands(page)]
+        self.assertGreater(len(found), 90)
+        for pattern, _ in manual.NOT_TYPED:
+            self.assertTrue(any(re.search(pattern, command) for command in found), pattern)
+        for pattern, replacement in manual.SMALLER:
+            changed = [re.sub(pattern, replacement, command) for command in found]
+            self.assertNotEqual(changed, found, pattern)
+            found = changed
 
 
 if __name__ == "__main__":
