@@ -590,6 +590,11 @@ class Jobs(BatchTest):
         self.assertIn('#BSUB -Q "75"', (ROOT / "scripts/lsf/train.lsf").read_text())
         self.go_on(self.lsf)
 
+    def test_a_missing_program_is_named(self):
+        for job, name in ((self.lsf, "train.lsf"), (lambda **variables: self.pbs("01:00:00", **variables), "train.pbs")):
+            result = helper.finish(job(ANNULUS="", ANNULUS_ROOT=""))
+            self.assertEqual((result.status, result.err), (2, f"{name}: no annulus: set ANNULUS_ROOT to the repository\n"))
+
     def test_lsf_does_not_requeue_a_cancelled_job(self):
         for number in (signal.SIGINT, signal.SIGTERM):
             with self.subTest(number.name):
