@@ -1,14 +1,18 @@
 #include "src/bench/bench_all_reduce.h"
 
-#include <algorithm>
-#include <array>
-#include <nlohmann/json.hpp>
+#include <fmt/ranges.h>
 
-#include "collectives/all_reduce.h"
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <span>
+
 #include "kernels/base/allowed_resources.h"
 #include "kernels/base/clock.h"
 #include "kernels/base/error.h"
+#include "kernels/base/median.h"
 #include "kernels/base/on_error.h"
+#include "src/bench/wrong_elements.h"
 #include "src/io/bytes.h"
 #include "src/io/progress.h"
 #include "src/io/terminal.h"
@@ -27,50 +31,36 @@ constexpr std::size_t kMostRounds = 2000;
 struct Candidate {
   std::string name;
   std::unique_ptr<AllReduce> all_reduce;
-  DeviceView memory;            // for the largest size, allocated by the all-reduce
-  std::vector<double> seconds;  // for every call with the current size
+  DeviceView memory;                    // for the largest size, allocated by the all-reduce
+  std::vector<double> seconds;          // for every call with the current size, on the slowest rank
+  std::vector<double> seconds_of_rank;  // on this rank
 };
 
 struct Row {
   std::string algorithm;
   std::size_t bytes;
   int ranks;
-  double median_seconds;
-  double min_seconds;
+  double busbw_factor;  // busbw / algbw
+  double median_seconds, min_seconds;
+  double fastest_rank_seconds, slowest_rank_seconds;  // the ranks' own medians
+  std::size_t wrong_elements;
   std::size_t iterations;
 
   double algbw() const { return static_cast<double>(bytes) / median_seconds; }  // bytes per second
-  double busbw() const { return algbw() * 2 * (ranks - 1) / ranks; }
+  double busbw() const { return algbw() * busbw_factor; }
 };
+
+Verb parse_verb(const std::string& name) {
+  return name == "all-reduce" ? Verb::all_reduce : name == "all-gather" ? Verb::all_gather : Verb::reduce_scatter;
+}
+
+double busbw_factor(Verb verb, int ranks) {
+  return (verb == Verb::all_reduce ? 2.0 : 1.0) * (ranks - 1) / ranks;
+}
 
 nlohmann::json machine_facts(const World& world) {
   return {{"host", host_name()},  {"processor", processor_name()}, {"cores", allowed_processors().count},
           {"mpi", mpi_library()}, {"ranks", world.size()},         {"ranks_on_root_node", world.local_size()}};
-}
-
-// Small integers are added without rounding in any order: float32 represents all up to 2^24, bf16 up to 256.
-void check_exactness(const World& world, Device& device, const Candidate& candidate, WireType wire, DeviceView array) {
-  const int ranks = world.size();
-  const int period = wire == WireType::fp32 ? 1021 : 3;
-  const auto share = [&](int rank) { return wire == WireType::fp32 ? rank : rank % 2; };
-  int shares = 0;
-  for (int rank = 0; rank < ranks; ++rank) shares += share(rank);
-  const auto next = [&](int phase) { return phase + 1 == period ? 0 : phase + 1; };  // division would be slow
-  std::vector<float> values(array.bytes / sizeof(float));
-  for (int phase = 0; float& value : values) {
-    value = static_cast<float>(phase + share(world.rank()));
-    phase = next(phase);
-  }
-  device.upload(std::as_bytes(std::span(values)), array);
-  candidate.all_reduce->wait(candidate.all_reduce->enqueue(array));
-  device.download(array, std::as_writable_bytes(std::span(values)));
-  int phase = 0;
-  for (std::size_t i = 0; i < values.size(); ++i, phase = next(phase)) {
-    const auto expected = static_cast<float>(ranks * phase + shares);
-    if (values[i] != expected)
-      fail("all-reduce '{}' is wrong: element {} of {} is {} instead of {}", candidate.name, i, values.size(),
-           values[i], expected);
-  }
 }
 
 // Ranks leave a barrier up to a microsecond apart, which is as long as a small all-reduce takes. So if each rank has a
@@ -90,18 +80,20 @@ double common_start(const World& world) {
 
 // Every rank rewrites its array, as backward does with gradients: an untouched array would still be in the caches of
 // the ranks that added it. (And repeated sums would overflow.)
-double time_one_call(const World& world, Device& device, AllReduce& all_reduce, DeviceView values) {
+void time_one_call(const World& world, Device& device, Candidate& candidate, Verb verb, DeviceView values) {
   device.zero(values);
   device.finish();
+  AllReduce& all_reduce = *candidate.all_reduce;
   const double begin = common_start(world);
-  all_reduce.wait(all_reduce.enqueue(values, {.next = AllReduce::Next::wait}));
+  all_reduce.wait(all_reduce.enqueue(values, {.verb = verb, .next = AllReduce::Next::wait}));
   double seconds = now_seconds() - begin;
+  candidate.seconds_of_rank.push_back(seconds);
   world.maximum({&seconds, 1});
-  return seconds;
+  candidate.seconds.push_back(seconds);
 }
 
 // All ranks have the same times, so all stop after the same round.
-void time_rounds(const World& world, Device& device, std::vector<Candidate>& candidates, std::size_t bytes,
+void time_rounds(const World& world, Device& device, std::vector<Candidate>& candidates, Verb verb, std::size_t bytes,
                  double seconds, Meter& meter) {
   const double enough = seconds * static_cast<double>(candidates.size());
   double spent = 0;
@@ -111,62 +103,109 @@ void time_rounds(const World& world, Device& device, std::vector<Candidate>& can
       meter.show(format_bytes(bytes), std::min(done, 1.0), fmt::format("{} calls each", round));
     }
     for (Candidate& candidate : candidates) {
-      const DeviceView values = candidate.memory.slice(0, bytes);
-      candidate.seconds.push_back(time_one_call(world, device, *candidate.all_reduce, values));
+      time_one_call(world, device, candidate, verb, candidate.memory.slice(0, bytes));
       spent += candidate.seconds.back();
     }
   }
 }
 
-Row summarize(const World& world, Candidate& candidate, std::size_t bytes) {
-  std::vector<double>& seconds = candidate.seconds;
+Row summarize(const World& world, const Candidate& candidate, Verb verb, std::size_t bytes, std::size_t wrong) {
+  std::vector<double> seconds = candidate.seconds;
   std::ranges::sort(seconds);
+  double fastest = median(candidate.seconds_of_rank), slowest = fastest;
+  world.minimum({&fastest, 1});
+  world.maximum({&slowest, 1});
   return {.algorithm = candidate.name,
           .bytes = bytes,
           .ranks = world.size(),
+          .busbw_factor = busbw_factor(verb, world.size()),
           .median_seconds = seconds[seconds.size() / 2],
           .min_seconds = seconds.front(),
+          .fastest_rank_seconds = fastest,
+          .slowest_rank_seconds = slowest,
+          .wrong_elements = wrong,
           .iterations = seconds.size()};
 }
 
-std::vector<Row> bench_size(const World& world, Device& device, std::vector<Candidate>& candidates, WireType wire,
-                            std::size_t bytes, double seconds, Meter& meter) {
+// Appends to `rows`. Returns a text for this rank's first wrong element; empty if all are exact.
+std::string bench_size(const World& world, Device& device, std::vector<Candidate>& candidates, Verb verb,
+                       std::size_t bytes, double seconds, Meter& meter, std::vector<Row>& rows) {
   meter.begin();
+  std::string first;
+  std::vector<std::size_t> wrong;
   for (Candidate& candidate : candidates) {
-    check_exactness(world, device, candidate, wire, candidate.memory.slice(0, bytes));
+    const WrongElements found =
+        wrong_elements(world, device, *candidate.all_reduce, verb, candidate.memory.slice(0, bytes));
+    wrong.push_back(found.count);
+    if (first.empty() && !found.first.empty()) first = fmt::format("{}: {}", candidate.name, found.first);
     candidate.seconds.clear();
+    candidate.seconds_of_rank.clear();
   }
-  time_rounds(world, device, candidates, bytes, seconds, meter);
+  time_rounds(world, device, candidates, verb, bytes, seconds, meter);
   meter.clear();
-  std::vector<Row> rows;
-  for (Candidate& candidate : candidates) rows.push_back(summarize(world, candidate, bytes));
-  return rows;
+  for (std::size_t i = 0; i < candidates.size(); ++i)
+    rows.push_back(summarize(world, candidates[i], verb, bytes, wrong[i]));
+  return first;
+}
+
+void print_head(std::span<const Candidate> candidates, const std::string& warning, WireType wire) {
+  const std::string mark = warning_mark();
+  if (!warning.empty()) fmt::print("{}{}\n", mark, warning);
+  for (const Candidate& candidate : candidates) {
+    fmt::print("{}: {}\n", candidate.name, candidate.all_reduce->info().description);
+    if (const std::string text = unused_wire(*candidate.all_reduce, wire); !text.empty())
+      fmt::print("{}{}\n", mark, text);
+  }
+  fmt::print("{:>10}  {:<12} {:>10} {:>10} {:>10} {:>10} {:>10} {:>10} {:>6} {:>6}\n", "size", "algorithm", "median us",
+             "minimum us", "fast rank", "slow rank", "algbw GB/s", "busbw GB/s", "wrong", "calls");
 }
 
 void print(const Row& row) {
-  fmt::print("{:>10}  {:<9} {:>12.1f} {:>12.1f} {:>9.3f} {:>9.3f} {:>7}\n", format_bytes(row.bytes), row.algorithm,
-             row.median_seconds * 1e6, row.min_seconds * 1e6, row.algbw() / 1e9, row.busbw() / 1e9, row.iterations);
+  fmt::print("{:>10}  {:<12} {:>10.1f} {:>10.1f} {:>10.1f} {:>10.1f} {:>10.3f} {:>10.3f} {:>6} {:>6}\n",
+             format_bytes(row.bytes), row.algorithm, row.median_seconds * 1e6, row.min_seconds * 1e6,
+             row.fastest_rank_seconds * 1e6, row.slowest_rank_seconds * 1e6, row.algbw() / 1e9, row.busbw() / 1e9,
+             row.wrong_elements, row.iterations);
 }
 
-nlohmann::json to_json(nlohmann::json machine, const std::string& wire, std::span<const Row> rows) {
-  nlohmann::json json = {{"machine", std::move(machine)}, {"wire", wire}, {"rows", nlohmann::json::array()}};
+// Returns the mean over the sizes, for each algorithm.
+std::map<std::string, double> average_busbw(std::span<const Row> rows) {
+  std::map<std::string, double> sums, counts;
+  for (const Row& row : rows) {
+    sums[row.algorithm] += row.busbw();
+    ++counts[row.algorithm];
+  }
+  for (auto& [algorithm, sum] : sums) sum /= counts[algorithm];
+  return sums;
+}
+
+void print_averages(const std::map<std::string, double>& averages) {
+  std::vector<std::string> texts;
+  for (const auto& [algorithm, average] : averages) texts.push_back(fmt::format("{} {:.3f}", algorithm, average / 1e9));
+  fmt::print("average busbw, GB/s: {}\n", fmt::join(texts, ", "));
+}
+
+nlohmann::json to_json(const World& world, const BenchAllReduceOptions& options, std::span<const Row> rows) {
+  nlohmann::json json = {{"machine", machine_facts(world)},
+                         {"verb", options.verb},
+                         {"wire", options.wire},
+                         {"average_busbw_bytes_per_second", average_busbw(rows)},
+                         {"rows", nlohmann::json::array()}};
   for (const Row& row : rows)
     json["rows"].push_back({{"algorithm", row.algorithm},
                             {"bytes", row.bytes},
                             {"ranks", row.ranks},
                             {"median_seconds", row.median_seconds},
                             {"min_seconds", row.min_seconds},
+                            {"fastest_rank_seconds", row.fastest_rank_seconds},
+                            {"slowest_rank_seconds", row.slowest_rank_seconds},
                             {"algbw_bytes_per_second", row.algbw()},
                             {"busbw_bytes_per_second", row.busbw()},
+                            {"wrong_elements", row.wrong_elements},
                             {"iterations", row.iterations}});
   return json;
 }
 
-}  // namespace
-
-void bench_all_reduce(const World& world, const BenchAllReduceOptions& options) {
-  check_same_command(world, "bench all-reduce");
-  check_configuration(world, options.configuration);
+void expect_possible(const BenchAllReduceOptions& options) {
   if (std::ranges::find(options.algorithms, "none") != options.algorithms.end())
     fail(
         "--algorithms none has nothing to time; use bench step --all-reduce auto,none for the cost of all-reduces in a "
@@ -174,38 +213,50 @@ void bench_all_reduce(const World& world, const BenchAllReduceOptions& options) 
   for (const std::size_t bytes : options.sizes_bytes)
     if (bytes == 0 || bytes % sizeof(float) != 0)
       fail("cannot all-reduce {} bytes of float32; give a multiple of 4", bytes);
+}
+
+}  // namespace
+
+void bench_all_reduce(const World& world, const BenchAllReduceOptions& options) {
+  check_same_command(world, "bench all-reduce");
+  check_configuration(world, options.configuration);
+  expect_possible(options);
   const auto device = open_device(world, options.device);
-  const std::string warning = device_warning(world, *device);
+  std::vector<NamedAllReduce> all_reduces;
+  for (const std::string& name : options.algorithms)
+    all_reduces.push_back({name, make_all_reduce(name, world, *device, parse_wire_type(options.wire))});
+  time_all_reduces(world, *device, std::move(all_reduces), options);
+}
+
+void time_all_reduces(const World& world, Device& device, std::vector<NamedAllReduce> all_reduces,
+                      const BenchAllReduceOptions& options) {
+  const Verb verb = parse_verb(options.verb);
   std::vector<Candidate> candidates;
-  const WireType wire = parse_wire_type(options.wire);
-  const std::size_t largest = std::ranges::max(options.sizes_bytes);
-  for (const std::string& name : options.algorithms) {
-    auto all_reduce = make_all_reduce(name, world, *device, wire);
-    const DeviceView memory = all_reduce->allocate(largest);
-    candidates.push_back({name, std::move(all_reduce), memory, {}});
+  for (auto& [name, all_reduce] : all_reduces) {
+    if (verb != Verb::all_reduce && !all_reduce->info().all_verbs)
+      fail("--algorithms {} has no {}: {}", name, options.verb, all_reduce->info().description);
+    const DeviceView memory = all_reduce->allocate(std::ranges::max(options.sizes_bytes));
+    candidates.push_back({name, std::move(all_reduce), memory, {}, {}});
   }
   const OnError abandon_all_reduces(
       [&] { std::ranges::for_each(candidates, [](auto& c) { c.all_reduce->abandon(); }); });
-  if (world.root()) {
-    const std::string mark = warning_mark();
-    if (!warning.empty()) fmt::print("{}{}\n", mark, warning);
-    for (const Candidate& candidate : candidates) {
-      fmt::print("{}: {}\n", candidate.name, candidate.all_reduce->info().description);
-      if (const std::string text = unused_wire(*candidate.all_reduce, wire); !text.empty())
-        fmt::print("{}{}\n", mark, text);
-    }
-    fmt::print("{:>10}  {:<9} {:>12} {:>12} {:>9} {:>9} {:>7}\n", "size", "algorithm", "median us", "minimum us",
-               "algbw GB/s", "busbw GB/s", "calls");
-  }
+  const std::string warning = device_warning(world, device);
+  if (world.root()) print_head(candidates, warning, parse_wire_type(options.wire));
   Meter meter(world.root(), Meter::Style::bar);
   std::vector<Row> rows;
-  for (const std::size_t bytes : options.sizes_bytes)
-    for (Row& row : bench_size(world, *device, candidates, wire, bytes, options.seconds, meter)) {
-      if (world.root()) print(row);
-      rows.push_back(std::move(row));
-    }
-  if (world.root() && !options.json.empty())
-    write_json(options.json, FileKind::all_reduce_benchmark, to_json(machine_facts(world), options.wire, rows));
+  std::string wrong;
+  for (const std::size_t bytes : options.sizes_bytes) {
+    const std::string first = bench_size(world, device, candidates, verb, bytes, options.seconds, meter, rows);
+    if (wrong.empty()) wrong = first;
+    if (world.root()) std::ranges::for_each(std::span(rows).last(candidates.size()), print);
+  }
+  if (world.root()) {
+    print_averages(average_busbw(rows));
+    if (!options.json.empty()) write_json(options.json, FileKind::all_reduce_benchmark, to_json(world, options, rows));
+  }
+  world.all_or_none([&] {
+    if (!wrong.empty()) fail("wrong results (column wrong); the first by {}", wrong);
+  });
 }
 
 }  // namespace annulus

@@ -75,6 +75,53 @@ void add_bench_noise(CLI::App& bench, Command& chosen) {
   });
 }
 
+constexpr const char* kAllReduceTable =
+    "Time the all-reduce of an array, a reduce-scatter or an all-gather\n"
+    "All results are compared with the exact ones. The columns, for N ranks:\n"
+    "median, minimum  over the calls; a call takes as long as on the slowest rank\n"
+    "fast, slow rank  the shortest and longest of the ranks' own median times\n"
+    "algbw            bytes of the whole array / median\n"
+    "busbw            algbw x 2(N-1)/N for all-reduce, algbw x (N-1)/N otherwise, as nccl-tests defines it: "
+    "comparable with a link's bandwidth, for any N\n"
+    "wrong            wrong elements on all ranks; exit status 1 if there are any";
+
+void add_bench_all_reduce(CLI::App& bench, Command& chosen) {
+  auto* reduce = bench.add_subcommand("all-reduce", kAllReduceTable);
+  auto options = std::make_shared<BenchAllReduceOptions>();
+  auto sizes =
+      std::make_shared<std::vector<std::string>>(std::vector<std::string>{"4KiB", "64KiB", "1MiB", "16MiB", "64MiB"});
+  auto& o = *options;
+  o.algorithms = {"auto", "message-ring", "mpi"};
+  reduce->add_option("--sizes", *sizes, "Array sizes, or ranges FROM:TO:FACTOR, such as 8:64MiB:2")
+      ->delimiter(',')
+      ->type_name("SIZE")
+      ->default_str("4KiB,64KiB,1MiB,16MiB,64MiB");
+  reduce->add_option("--verb", o.verb, "all-reduce, reduce-scatter or all-gather")
+      ->check(one_of({"all-reduce", "reduce-scatter", "all-gather"}))
+      ->capture_default_str();
+  reduce
+      ->add_option("--algorithms", o.algorithms,
+                   "All-reduce algorithms, as in annulus train --all-reduce; mpi has all-reduces only")
+      ->check(one_of(all_reduce_names()))
+      ->delimiter(',')
+      ->default_str("auto,message-ring,mpi");
+  add_wire_option(*reduce, o.wire);
+  add_device_options(*reduce, o.device);
+  add_table_options(*reduce, o);
+  reduce->callback([&chosen, reduce, options, sizes] {
+    options->sizes_bytes = parse_sizes("--sizes", *sizes, byte_size(1, std::uint64_t{1} << 40));
+    if (options->verb != "all-reduce" && reduce->count("--algorithms") == 0)
+      options->algorithms = {"auto", "message-ring"};
+    options->configuration = reduce->config_to_str(true, false);
+    chosen.device = options->device.device;
+    chosen.run = [options](const World& world, Watchdog&) {
+      expect_replaceable(world, {{options->json, FileKind::all_reduce_benchmark}}, {}, options->overwrite);
+      bench_all_reduce(world, *options);
+      return 0;
+    };
+  });
+}
+
 }  // namespace
 
 void add_bench(CLI::App& app, Command& chosen) {
@@ -82,6 +129,7 @@ void add_bench(CLI::App& app, Command& chosen) {
   bench->require_subcommand(0, 1);
   add_bench_input(*bench, chosen);
   add_bench_noise(*bench, chosen);
+  add_bench_all_reduce(*bench, chosen);
 
   auto* step = bench->add_subcommand("step", "Time the training step on random samples, or on those of data files");
   auto step_options = std::make_shared<BenchStepOptions>();
@@ -149,34 +197,6 @@ void add_bench(CLI::App& app, Command& chosen) {
           world, {{step_options->json, FileKind::step_benchmark}, {step_options->timeline.file, FileKind::timeline}},
           {step_options->from}, step_options->overwrite);
       bench_step(world, *step_options);
-      return 0;
-    };
-  });
-
-  auto* reduce = bench->add_subcommand("all-reduce", "Time the all-reduce of an array");
-  auto reduce_options = std::make_shared<BenchAllReduceOptions>();
-  auto& r = *reduce_options;
-  r.sizes_bytes = {4 << 10, 64 << 10, 1 << 20, 16 << 20, 64 << 20};
-  r.algorithms = {"auto", "message-ring", "mpi"};
-  reduce->add_option("--sizes", r.sizes_bytes, "Array sizes")
-      ->delimiter(',')
-      ->transform(byte_size(1, std::uint64_t{1} << 40))
-      ->type_name("SIZE")
-      ->default_str("4KiB,64KiB,1MiB,16MiB,64MiB");
-  reduce->add_option("--algorithms", r.algorithms, "All-reduce algorithms, as in annulus train --all-reduce")
-      ->check(one_of(all_reduce_names()))
-      ->delimiter(',')
-      ->default_str("auto,message-ring,mpi");
-  add_wire_option(*reduce, r.wire);
-  add_device_options(*reduce, r.device);
-  add_table_options(*reduce, r);
-  reduce->callback([&chosen, reduce, reduce_options] {
-    reduce_options->configuration = reduce->config_to_str(true, false);
-    chosen.device = reduce_options->device.device;
-    chosen.run = [reduce_options](const World& world, Watchdog&) {
-      expect_replaceable(world, {{reduce_options->json, FileKind::all_reduce_benchmark}}, {},
-                         reduce_options->overwrite);
-      bench_all_reduce(world, *reduce_options);
       return 0;
     };
   });

@@ -83,6 +83,23 @@ CLI::Validator byte_size(std::uint64_t least, std::uint64_t most) {
   return {check, "", ""};
 }
 
+std::vector<std::size_t> parse_sizes(const std::string& option, const std::vector<std::string>& entries,
+                                     const CLI::Validator& size) {
+  const auto parse = [&](const std::string& text, const CLI::Validator& validator) {
+    return static_cast<std::size_t>(parse_number(option, text, validator));
+  };
+  std::vector<std::size_t> sizes;
+  for (const std::string& entry : entries) {
+    const std::vector<std::string> parts = CLI::detail::split(entry, ':');
+    const bool is_range = parts.size() == 3;
+    const std::size_t from = parse(is_range ? parts[0] : entry, size), to = is_range ? parse(parts[1], size) : from;
+    const std::size_t factor = parse(is_range ? parts[2] : "2", whole_number(2, 1024));
+    if (from > to) throw CLI::ValidationError(option, fmt::format("{} is empty", in_quotes(entry)));
+    for (std::size_t bytes = from; bytes <= to; bytes *= factor) sizes.push_back(bytes);
+  }
+  return sizes;
+}
+
 double parse_number(const std::string& option, std::string text, const CLI::Validator& validator) {
   if (const std::string complaint = validator(text); !complaint.empty()) throw CLI::ValidationError(option, complaint);
   return *parse_all<double>(text);

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <limits>
 #include <string>
+#include <vector>
 
 namespace annulus {
 
@@ -23,6 +24,11 @@ CLI::Validator any_number();  // finite, of either sign
 
 // Accepts sizes in bytes, such as 4096, 64KiB (65,536) or 64KB (64,000).
 CLI::Validator byte_size(std::uint64_t least, std::uint64_t most);
+
+// Parses a list's entries: a size as above, or FROM:TO:FACTOR, such as 8:64MiB:2: every size from 8 bytes to 64 MiB
+// that is a power of 2 times 8. Throws CLI::ValidationError.
+std::vector<std::size_t> parse_sizes(const std::string& option, const std::vector<std::string>& entries,
+                                     const CLI::Validator& size);
 
 // Parses a number for an option that a function parses. Returns the number or throws CLI::ValidationError.
 double parse_number(const std::string& option, std::string text, const CLI::Validator& validator);

@@ -75,6 +75,8 @@ std::vector<RingTime> rows_of(const nlohmann::json& json, const std::string& alg
 }
 
 MeasuredLink fit_rows(const nlohmann::json& json, const std::string& name) {
+  if (const std::string verb = json.value("verb", "all-reduce"); verb != "all-reduce")
+    fail("the rows are of {}, and the fit needs all-reduces", verb);
   const auto& machine = json.at("machine");
   const auto ranks = machine.at("ranks").get<std::size_t>();
   const auto on_node = machine.at("ranks_on_root_node").get<std::size_t>();

@@ -86,6 +86,9 @@ TEST_CASE("measurements that cannot be fitted are refused") {
   CHECK_THAT(complaint(benchmark("shm", times, 4, 1)), Catch::Contains("0 sizes"));
   CHECK_THAT(complaint(benchmark("ring", std::span(times).first(1), 4, 1)), Catch::Contains("1 sizes"));
   CHECK_THAT(complaint(benchmark("ring", std::vector<RingTime>{{4, 1}, {8, 0}}, 4, 1)), Catch::Contains("took 0 s"));
+  nlohmann::json gathers = benchmark("ring", times, 4, 1);
+  gathers["verb"] = "all-gather";
+  CHECK_THAT(complaint(gathers), Catch::Contains("the rows are of all-gather, and the fit needs all-reduces"));
   CHECK_THAT(complaint({{"rows", 7}}), Catch::Contains("cannot fit a link"));
   CHECK_THAT(test::error_of([&] { fit_link(folder / "nothing.json"); }), Catch::Contains("nothing.json"));
 }
