@@ -5,6 +5,7 @@
 #include "collectives/all_reduce.h"
 #include "src/bench/bench_all_reduce.h"
 #include "src/bench/bench_input.h"
+#include "src/bench/bench_links.h"
 #include "src/bench/bench_noise.h"
 #include "src/bench/bench_step.h"
 #include "src/cli/choices.h"
@@ -122,63 +123,89 @@ void add_bench_all_reduce(CLI::App& bench, Command& chosen) {
   });
 }
 
-}  // namespace
+void add_bench_links(CLI::App& bench, Command& chosen) {
+  auto* links = bench.add_subcommand(
+      "links",
+      "Time messages between each two ranks\n"
+      "Messages are between host memory, by MPI, one pair of ranks at a time. Latency is half the round trip of 8 "
+      "bytes, "
+      "bandwidth --size / half the round trip. With one rank on each host (mpirun --map-by ppr:1:node) the network is "
+      "measured.");
+  auto options = std::make_shared<BenchLinksOptions>();
+  auto& o = *options;
+  links->add_option("--size", o.bytes, "Size of the messages whose bandwidth is measured")
+      ->transform(byte_size(1, std::uint64_t{1} << 30))
+      ->type_name("SIZE")
+      ->default_str("4MiB");
+  add_table_options(*links, o);
+  links->get_option("--seconds")->description("Seconds to measure each pair of ranks");
+  links->callback([&chosen, links, options] {
+    options->configuration = links->config_to_str(true, false);
+    chosen.run = [options](const World& world, Watchdog&) {
+      expect_replaceable(world, {{options->json, FileKind::links_benchmark}}, {}, options->overwrite);
+      bench_links(world, *options);
+      return 0;
+    };
+  });
+}
 
-void add_bench(CLI::App& app, Command& chosen) {
-  auto* bench = app.add_subcommand("bench", "Run a benchmark");
-  bench->require_subcommand(0, 1);
-  add_bench_input(*bench, chosen);
-  add_bench_noise(*bench, chosen);
-  add_bench_all_reduce(*bench, chosen);
-
-  auto* step = bench->add_subcommand("step", "Time the training step on random samples, or on those of data files");
-  auto step_options = std::make_shared<BenchStepOptions>();
-  auto& s = *step_options;
-  step->add_option("--model", s.model, model_help())->check(network())->capture_default_str();
-  step->add_option("--batch", s.batch, "Batch size per rank")->transform(whole_number(1))->capture_default_str();
-  step->add_option("--shards", s.shards, "Compute the global batch in N shards, as annulus train does; 0: off")
+// What a step computes.
+void add_step_work_options(CLI::App& step, BenchStepOptions& s) {
+  step.add_option("--model", s.model, model_help())->check(network())->capture_default_str();
+  step.add_option("--batch", s.batch, "Batch size per rank")->transform(whole_number(1))->capture_default_str();
+  step.add_option("--shards", s.shards, "Compute the global batch in N shards, as annulus train does; 0: off")
       ->transform(whole_number(0))
       ->capture_default_str();
-  step->add_option("--image", s.image, "Image size: height, width, channels")
+  step.add_option("--image", s.image, "Image size: height, width, channels")
       ->delimiter('x')
       ->type_name("HxWxC")
       ->expected(3)
       ->transform(whole_number(1, kMostPixels))
       ->default_str("28x28x1");
-  step->add_option("--classes", s.classes, "Number of classes")
+  step.add_option("--classes", s.classes, "Number of classes")
       ->transform(whole_number(1, kMostClasses))
       ->capture_default_str();
-  step->add_option("--length", s.data.length, "Tokens in a window, for models that read text; 0: the model's")
+  step.add_option("--length", s.data.length, "Tokens in a window, for models that read text; 0: the model's")
       ->transform(whole_number(0, kMostLength))
       ->capture_default_str();
-  step->add_option("--vocabulary", s.vocabulary, "Number of tokens, for models that read text; 0: the model's")
+  step.add_option("--vocabulary", s.vocabulary, "Number of tokens, for models that read text; 0: the model's")
       ->transform(whole_number(0, kMostClasses))
       ->capture_default_str();
-  step->add_option("--from", s.from,
-                   "Checkpoint (file or run folder) to take weights, optimizer state, model, image and classes from")
+  step.add_option("--from", s.from,
+                  "Checkpoint (file or run folder) to take weights, optimizer state, model, image and classes from")
       ->type_name("FILE");
-  auto* data = step->add_option("--data", s.data.files,
-                                "Data files from annulus import, to train on a batch of them instead of a random one")
+  auto* data = step.add_option("--data", s.data.files,
+                               "Data files from annulus import, to train on a batch of them instead of a random one")
                    ->type_name("FILE");
-  for (const char* given : {"--image", "--classes", "--vocabulary", "--from"}) data->excludes(step->get_option(given));
-  add_recompute_option(*step, s.recompute);
-  add_table_options(*step, s);
-  step->add_option("--all-reduce", s.all_reduces,
-                   fmt::format("{}, or none (no communication). Several are measured in turns", kAllReduceHelp))
+  for (const char* given : {"--image", "--classes", "--vocabulary", "--from"}) data->excludes(step.get_option(given));
+}
+
+void add_step_options(CLI::App& step, BenchStepOptions& s) {
+  add_step_work_options(step, s);
+  add_recompute_option(step, s.recompute);
+  add_table_options(step, s);
+  step.add_option("--all-reduce", s.all_reduces,
+                  fmt::format("{}, or none (no communication). Several are measured in turns", kAllReduceHelp))
       ->group("All-reduce")
       ->check(one_of(all_reduce_names()))
       ->delimiter(',')
       ->default_str("auto");
-  step->add_option("--strategy", s.strategies,
-                   "Strategies, as in annulus train --strategy: synchronous, sharded, or both in turns")
+  step.add_option("--strategy", s.strategies,
+                  "Strategies, as in annulus train --strategy: synchronous, sharded, or both in turns")
       ->group("All-reduce")
       ->check(one_of({"synchronous", "sharded"}))
       ->delimiter(',')
       ->default_str("synchronous");
-  add_wire_option(*step, s.wire)->group("All-reduce");
-  add_bucket_options(*step, s.buckets);
-  add_device_options(*step, s.device);
-  add_timeline_options(*step, s.timeline);
+  add_wire_option(step, s.wire)->group("All-reduce");
+  add_bucket_options(step, s.buckets);
+  add_device_options(step, s.device);
+  add_timeline_options(step, s.timeline);
+}
+
+void add_bench_step(CLI::App& bench, Command& chosen) {
+  auto* step = bench.add_subcommand("step", "Time the training step on random samples, or on those of data files");
+  auto step_options = std::make_shared<BenchStepOptions>();
+  add_step_options(*step, *step_options);
   step->callback([&chosen, step, step_options] {
     if (step_options->shards > 0 &&
         (step_options->all_reduces != std::vector<std::string>{"auto"} || step_options->wire != "fp32"))
@@ -200,6 +227,18 @@ void add_bench(CLI::App& app, Command& chosen) {
       return 0;
     };
   });
+}
+
+}  // namespace
+
+void add_bench(CLI::App& app, Command& chosen) {
+  auto* bench = app.add_subcommand("bench", "Run a benchmark");
+  bench->require_subcommand(0, 1);
+  add_bench_input(*bench, chosen);
+  add_bench_noise(*bench, chosen);
+  add_bench_all_reduce(*bench, chosen);
+  add_bench_links(*bench, chosen);
+  add_bench_step(*bench, chosen);
 }
 
 }  // namespace annulus

@@ -139,6 +139,8 @@ std::string_view name(FileKind kind) {
       return "annulus step benchmark";
     case FileKind::all_reduce_benchmark:
       return "annulus all-reduce benchmark";
+    case FileKind::links_benchmark:
+      return "annulus links benchmark";
     case FileKind::input_benchmark:
       return "annulus input benchmark";
     case FileKind::noise_benchmark:

@@ -22,6 +22,7 @@ enum class FileKind {
   model_list,
   step_benchmark,
   all_reduce_benchmark,
+  links_benchmark,
   input_benchmark,
   noise_benchmark,
   scaling_prediction,

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "kernels/base/error.h"
+#include "src/bench/bench_links.h"
 #include "src/bench/wrong_elements.h"
 #include "tests/unit/error_text.h"
 
@@ -76,6 +77,29 @@ TEST_CASE("the benchmark ends with an error if elements are wrong") {
   const int shares = world.size() * (world.size() - 1) / 2, sum = world.size() * (2000 - 1021) + shares;
   CHECK_THAT(error, Catch::Contains(fmt::format("wrong: element 2000 of 3000 is {} instead of {} on rank {}", sum + 1,
                                                 sum, world.size() - 1)));
+}
+
+TEST_CASE("the benchmark of links has a time for each pair of ranks") {
+  const World world;
+  const auto path = std::filesystem::temp_directory_path() / fmt::format("annulus-links-{}.json", getpid());
+  const BenchLinksOptions options{.bytes = 1000, .seconds = 0.001, .json = path};
+  if (world.size() == 1) {
+    CHECK_THAT(test::error_of([&] { bench_links(world, options); }), Catch::Contains("there is only one"));
+    return;
+  }
+  bench_links(world, options);
+  if (!world.root()) return;
+  const auto json = nlohmann::json::parse(std::ifstream(path));
+  std::filesystem::remove(path);
+  CHECK(json["hosts"].size() == static_cast<std::size_t>(world.size()));
+  for (const char* name : {"latency_seconds", "bandwidth_bytes_per_second"})
+    for (int row = 0; row < world.size(); ++row)
+      for (int column = 0; column < world.size(); ++column) {
+        CAPTURE(name, row, column);
+        const auto& value = json[name][row][column];
+        CHECK(value == json[name][column][row]);
+        CHECK((row == column ? value.is_null() : value > 0));
+      }
 }
 
 TEST_CASE("the benchmark writes a row for every size and algorithm") {

@@ -149,6 +149,7 @@ class Bench(helper.ProgramTest):
                  (("all-reduce", "--sizes", "8:4:2"), '"8:4:2" is empty'),
                  (("all-reduce", "--sizes", "8:64:1"), 'a whole number from 2 to 1024, not "1"'),
                  (("all-reduce", "--sizes", "8:64"), 'a size from 1 B to 1024 GiB, such as 1MiB, not "8:64"'),
+                 (("links", "--size", 0), "--size"),
                  (("all-reduce", "--sizes", "4KiB", "--algorithms", "pigeon"), "pigeon"),
                  (("all-reduce", "--algorithms", "ring,none"), "none has nothing to time"),
                  (("noise", "--step", 0), "step"))

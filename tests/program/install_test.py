@@ -86,7 +86,7 @@ class Install(unittest.TestCase):
             return subprocess.run(["bash", "-c", COMPLETE, "bash", line], text=True, check=True, capture_output=True,
                                   env={**os.environ, "PREFIX": str(self.prefix)}).stdout.split()
         for line, expected in (("annulus tr", ["train"]), ("annulus train --mo", ["--model"]),
-                               ("annulus bench ", ["input", "noise", "all-reduce", "step"]),
+                               ("annulus bench ", ["input", "noise", "all-reduce", "links", "step"]),
                                ("annulus bench all-reduce --algo", ["--algorithms"]), ("annulus --vers", ["--version"]),
                                ("annulus train --data x.h5 --all-reduce sh", ["shm"]), ("annulus train --epochs ", []),
                                ("annulus train --data x", []), ("annulus eval --mo", [])):

@@ -46,7 +46,7 @@ SMALLER = [
     (r"annulus train (?=.*--model (resnet18|gpt-tiny) )(?!.*--max-steps)", "annulus train --max-steps 2 "),
     (r"--tokens 200\b", "--tokens 20"),
     (r"64MiB\b", "64KiB"),
-    (r"annulus bench (step|all-reduce|noise|input) ", r"annulus bench \1 --seconds 0.2 "),
+    (r"annulus bench (step|all-reduce|links|noise|input) ", r"annulus bench \1 --seconds 0.2 "),
     (r"(resnet20 --image 32x32x3 .*)--batch 64\b", r"\1--batch 4"),
     (r"scripts/study --ranks", "scripts/study --seconds 0.1 --repeat 1 --sizes 4KiB --ranks"),
     (r"(study strategies .*)--repeat 2", r"\1--repeat 1 --epochs 1"),
