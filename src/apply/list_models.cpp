@@ -166,8 +166,10 @@ bool check_network(const ModelsOptions& options) {
     const Cost cost = total_cost(network.graph);
     fmt::print("{}\n", printable(network.trained.text()));
     for (const std::string& note : network.notes) fmt::print("{}\n", printable(note));
-    fmt::print("{}: it can be trained: {} layers, {} parameters, images of {}, {} classes\n", path,
-               network.graph.nodes().size(), cost.parameters, image_text(task.image), task.classes);
+    const bool tokens = task.labels == LabelKind::tokens;
+    fmt::print("{}: it can be trained: {} layers, {} parameters, {} of {}, {}\n", path, network.graph.nodes().size(),
+               cost.parameters, tokens ? "windows" : "images", input_text(task),
+               tokens ? fmt::format("a vocabulary of {}", classes(task)) : fmt::format("{} classes", classes(task)));
     row.update(to_json(path, task, cost));
     row["notes"] = network.notes;
     row["trained_tensors"] = network.trained.trained;

@@ -223,6 +223,7 @@ Shape NodeReader::other_input_shape(std::size_t input) const {
   const std::size_t other = other_batch(batch());
   if (const auto* computed = as<Computed>(input)) return reader_.builder_.shape(computed->value, other);
   if (const auto* host = as<Host>(input)) return for_other_batch(**host).shape;
+  if (const auto* tokens = as<Tokens>(input)) return {other, tokens->shape[1]};
   return input_shape(input);
 }
 

@@ -102,14 +102,9 @@ void OnnxFile::check() {
     order.define(tensor.name(), "a stored tensor");
     initializers_[tensor.name()] = &tensor;
   }
-  std::vector<const onnx::ValueInfoProto*> inputs;
-  for (const onnx::ValueInfoProto& input : graph.input()) {
-    if (initializers_.contains(input.name())) continue;
-    order.define(input.name(), "an input");
-    inputs.push_back(&input);
-  }
-  if (inputs.size() != 1) fail("it has {} inputs, but networks of one image are supported", inputs.size());
-  input_ = inputs[0];
+  for (const onnx::ValueInfoProto& input : graph.input())
+    if (!initializers_.contains(input.name())) order.define(input.name(), "an input");
+  find_input();
   channels_last_ = reads_channels_last(graph, input_->name());
   std::set<std::string> computed;
   for (const onnx::NodeProto& node : graph.node()) computed.insert(node.output().begin(), node.output().end());
@@ -118,9 +113,21 @@ void OnnxFile::check() {
     for (const std::string& output : node.output()) order.define(output, "node " + node.name());
   }
   if (graph.output_size() == 0) fail("it has no output");
-  input_shape();
+  input_batch();
   for (const onnx::StringStringEntryProto& entry : model_.metadata_props())
     if (entry.key() == kPixels) pixels_ = parse_pixels(entry.value());
+}
+
+void OnnxFile::find_input() {
+  std::vector<const onnx::ValueInfoProto*> inputs;
+  for (const onnx::ValueInfoProto& input : graph().input())
+    if (!initializers_.contains(input.name())) inputs.push_back(&input);
+  if (inputs.size() != 1)
+    fail(
+        "it has {} inputs, but networks that read images or tokens alone are supported: wrap the network in a module "
+        "whose forward() takes one",
+        inputs.size());
+  input_ = inputs[0];
 }
 
 void OnnxFile::check_tensors() {
@@ -134,21 +141,40 @@ void OnnxFile::check_tensors() {
   }
 }
 
+std::size_t OnnxFile::input_extent(int dimension) const {
+  const std::int64_t value = input_->type().tensor_type().shape().dim(dimension).dim_value();
+  if (value < 0 || value > (1 << 20)) fail("its input {} has an extent of {}", input_->name(), value);
+  return static_cast<std::size_t>(value);
+}
+
+bool OnnxFile::reads_tokens() const {
+  const auto type = input_->type().tensor_type().elem_type();
+  return type == onnx::TensorProto::INT64 || type == onnx::TensorProto::INT32;
+}
+
+TokenInput OnnxFile::token_input() const {
+  const int dimensions = input_->type().tensor_type().shape().dim_size();
+  if (dimensions != 2)
+    fail("its input {} has {} dimensions, but tokens have 2: batch, length", input_->name(), dimensions);
+  return {input_extent(0), input_extent(1)};
+}
+
+std::size_t OnnxFile::input_batch() const {
+  return reads_tokens() ? token_input().batch : input_shape()[0];
+}
+
 std::array<std::size_t, 4> OnnxFile::input_shape() const {
   const onnx::TypeProto::Tensor& type = input_->type().tensor_type();
   if (type.elem_type() != onnx::TensorProto::FLOAT && !raw_pixels())
-    fail("its input {} is not of type float32: export the network with float32 images", input_->name());
+    fail("its input {} is neither float32, as images are, nor int64, as tokens are", input_->name());
   if (type.shape().dim_size() != 4)
     fail("its input {} has {} dimensions, but images have 4: batch, channels, height, width", input_->name(),
          type.shape().dim_size());
   std::array<std::size_t, 4> shape{};
   for (std::size_t i = 0; i < shape.size(); ++i) {
-    const auto& extent = type.shape().dim(static_cast<int>(i));
-    const std::int64_t value = extent.dim_value();
-    if (value < 0 || value > (1 << 20)) fail("its input {} has an extent of {}", input_->name(), value);
-    if (value == 0 && i > 0)
+    shape[i] = input_extent(static_cast<int>(i));
+    if (shape[i] == 0 && i > 0)
       fail("its input {} leaves more than the batch open: export it with a fixed image size", input_->name());
-    shape[i] = static_cast<std::size_t>(value);
   }
   if (channels_last_) return {shape[0], shape[3], shape[1], shape[2]};
   return shape;

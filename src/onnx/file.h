@@ -14,8 +14,13 @@
 
 namespace annulus {
 
-// An ONNX file in memory, checked: the graph has a single image input, every value is computed once and before it is
-// read, and stored tensors have the data that they declare.
+// Token windows that a network reads, {batch, length}. An extent that the file leaves open is 0.
+struct TokenInput {
+  std::size_t batch, length;
+};
+
+// An ONNX file in memory, checked: the graph has a single input, images or tokens, every value is computed once and
+// before it is read, and stored tensors have the data that they declare.
 class OnnxFile {
  public:
   // Reads the file, and tensors stored in other files beside it. Throws Error naming the file.
@@ -30,9 +35,13 @@ class OnnxFile {
   const std::map<std::string_view, const onnx::TensorProto*>& initializers() const { return initializers_; }
   std::int64_t operators() const { return operators_; }  // the operator set's version
 
-  // The input: float32 or, if raw_pixels(), uint8 from 0 to 255; {batch, channels, height, width} or, if
-  // channels_last(), {batch, height, width, channels}. An extent that the file leaves open is 0.
   const onnx::ValueInfoProto& input() const { return *input_; }
+  bool reads_tokens() const;        // int64 or int32
+  TokenInput token_input() const;   // REQUIRES: reads_tokens()
+  std::size_t input_batch() const;  // 0: open
+
+  // Images: float32 or, if raw_pixels(), uint8 from 0 to 255; {batch, channels, height, width} or, if channels_last(),
+  // {batch, height, width, channels}. An extent that the file leaves open is 0. REQUIRES: reads no tokens.
   std::array<std::size_t, 4> input_shape() const;  // batch, channels, height, width
   bool raw_pixels() const { return input_->type().tensor_type().elem_type() == onnx::TensorProto::UINT8; }
   bool channels_last() const { return channels_last_; }
@@ -67,6 +76,8 @@ class OnnxFile {
   static constexpr const char* kStrippedTogether = "values are in the checkpoint";
 
   void check();
+  void find_input();
+  std::size_t input_extent(int dimension) const;
   void check_tensors();
 
   std::string name_;

@@ -47,9 +47,8 @@ class GraphBuilder {
     Shape of_one{}, of_two{};        // output, for a batch of one and of two
   };
 
-  explicit GraphBuilder(const ImageShape& image)
-      : outside_{{1, image.height, image.width, image.channels}, {1}, {1}},
-        outside_of_two_{{2, image.height, image.width, image.channels}, {2}, {2}} {}
+  // `empty`: a graph for the network's input, without nodes.
+  explicit GraphBuilder(const Graph& empty) : outside_(empty.shapes(1)), outside_of_two_(empty.shapes(2)) {}
 
   // Appends a layer. Values are numbered as in Graph. Throws Error if the inputs do not fit, or if the
   // output is empty or too large.

@@ -5,6 +5,8 @@
 #include <numbers>
 #include <numeric>
 
+#include "src/onnx/language_model.h"
+
 namespace annulus {
 namespace {
 
@@ -330,7 +332,8 @@ std::optional<Value> attention(NodeReader& n, Value weights, Value values) {
 std::optional<Value> recognized(NodeReader& n, Arithmetic::Operator op, Value a, Value b) {
   for (const auto& [x, y] : {std::pair{a, b}, std::pair{b, a}}) {
     if (op == sum)
-      if (const auto found = group_norm(n, x, y)) return found;
+      for (const auto pattern : {group_norm, position_embedding})
+        if (const auto found = pattern(n, x, y)) return found;
     if (op != product) continue;
     for (const auto pattern : {gelu, gelu_tanh, gated, layer_norm})
       if (const auto found = pattern(n, x, y)) return found;

@@ -8,6 +8,7 @@
 #include "kernels/base/error.h"
 #include "models/zoo/layers.h"
 #include "src/io/printable.h"
+#include "src/onnx/language_model.h"
 #include "src/onnx/layer_names.h"
 #include "src/onnx/reader.h"
 #include "src/onnx/trained_summary.h"
@@ -22,7 +23,7 @@ struct Logits {
 };
 
 Logits expect_logits(const Reader& reader) {
-  const Value logits = reader.logits();
+  const Value logits = reader.output();
   const auto place = reader.builder().batch(logits);
   const Shape shape = reader.builder().shape(logits, 1);
   if (shape.size() == 2 && place == BatchPlace{0, 1} && shape[0] == 1) return {logits, shape[1]};
@@ -124,24 +125,40 @@ class Assembly {
   std::set<const onnx::TensorProto*> run() {
     const GraphBuilder& builder = reader_.builder();
     auto layers = builder.layers();
-    const Logits logits = expect_logits(reader_);
-    const auto used = builder.used_layers(logits.value);
-    if (logits.classes != task_.classes) {
-      replace_classifier(layers, logits, task_.classes);
-      to_.notes.push_back(
-          fmt::format("the last layer is replaced: it has {} classes, the data {}", logits.classes, task_.classes));
-    }
+    const bool tokens = task_.labels == LabelKind::tokens;
+    const Value output = reader_.output();
+    const auto used = builder.used_layers(output);
+    tokens ? fit_vocabulary() : fit_classes(layers);
     const LayerNames names(builder, used, reader_.trained());
     for (const Value outside : {Graph::kImages, Graph::kLabels, Graph::kSampleKeys}) renumbered_[outside] = outside;
     choose_forms(layers, used);
     for (std::size_t i = 0; i < layers.size(); ++i)
       if (used[i]) renumbered_[Graph::output(i)] = add(names[i], std::move(layers[i]));
     add_equal_note();
-    to_.graph = with_loss(std::move(to_.graph), task_, renumbered_.at(logits.value));
+    if (!tokens) to_.graph = with_loss(std::move(to_.graph), task_, renumbered_.at(output));
     return std::move(changed_);
   }
 
  private:
+  void fit_classes(std::vector<GraphBuilder::Layer>& layers) {
+    const Logits logits = expect_logits(reader_);
+    if (logits.classes == task_.classes) return;
+    replace_classifier(layers, logits, task_.classes);
+    to_.notes.push_back(
+        fmt::format("the last layer is replaced: it has {} classes, the data {}", logits.classes, task_.classes));
+  }
+
+  void fit_vocabulary() {
+    const std::size_t own = vocabulary(reader_.builder()), data = task_.tokens.vocabulary;
+    if (data > own)
+      fail(
+          "it has a vocabulary of {} tokens, and the data {}: import the text with its tokenizer, or export it with a "
+          "vocabulary of {}",
+          own, data, data);
+    if (data < own) to_.notes.push_back(fmt::format("the data uses {} of the network's {} tokens", data, own));
+    to_.graph = Graph(TokenShape{task_.tokens.length, own});
+  }
+
   static bool is_changed(const Stored& stored, const ParameterDeclaration& declared) {
     return stored.tensor != nullptr && (!stored.frozen || declared.role == Role::statistic);
   }
@@ -239,6 +256,7 @@ class Assembly {
   }
 
   void add_parameter(const std::string& name, const Stored& stored, const ParameterDeclaration& declared) {
+    if (declared.role == Role::metric) return;
     if (stored.tensor != nullptr) {
       if (is_changed(stored, declared)) changed_.insert(stored.tensor);
       if (seen_.insert(stored.tensor).second && !reader_.depends_on_values(*stored.tensor))
@@ -261,6 +279,7 @@ class Assembly {
 };
 
 std::string size_hint(const OnnxFile& file, const Task& task) {
+  if (file.reads_tokens()) return "";
   const auto shape = file.input_shape();
   if (shape[2] == task.image.height && shape[3] == task.image.width) return "";
   return fmt::format(" (it was exported for images of {}x{}, and these are of {}x{})", shape[2], shape[3],
@@ -282,8 +301,9 @@ ImportedNetwork read_network(const OnnxFile& file, const Task& task) {
          reader.problems().size() > 1
              ? fmt::format(", and {} more: see `annulus models --check`", reader.problems().size() - 1)
              : "",
-         size_hint(file, task));
-  ImportedNetwork network{Graph(task.image), {}, {}, reader.notes(), {}};
+         file.reads_tokens() ? fmt::format(" (windows have {} tokens: see --length)", task.tokens.length)
+                             : size_hint(file, task));
+  ImportedNetwork network{empty_graph(task), {}, {}, reader.notes(), {}};
   network.pixels = reader.pixels();
   add_output_notes(file, network.notes);
   try {
@@ -311,7 +331,25 @@ std::vector<std::string> problems(const OnnxFile& file, const Task& task) {
   return {};
 }
 
+namespace {
+
+// Returns windows with the file's length, or else with the largest length up to 256 that the network can read.
+Task exported_token_task(const OnnxFile& file) {
+  constexpr std::size_t kMost = 256;
+  const std::size_t fixed = file.token_input().length;
+  for (std::size_t length = fixed > 0 ? fixed : kMost;; length /= 2) {
+    const Task task = token_task({length, 1});
+    Reader reader(file, task);
+    reader.run();
+    if (reader.problems().empty()) return token_task({length, vocabulary(reader.builder())});
+    if (fixed > 0 || length <= 2) return task;
+  }
+}
+
+}  // namespace
+
 Task exported_task(const OnnxFile& file) {
+  if (file.reads_tokens()) return exported_token_task(file);
   const auto shape = file.input_shape();
   Task task = neutral_task({shape[2], shape[3], shape[1]}, 1);
   Reader reader(file, task);

@@ -5,6 +5,7 @@
 #include "kernels/base/error.h"
 #include "src/onnx/batch_constants.h"
 #include "src/onnx/fold.h"
+#include "src/onnx/language_model.h"
 #include "src/onnx/masks.h"
 #include "src/onnx/reader.h"
 
@@ -23,6 +24,7 @@ void read_same(NodeReader& n) {
 void read_cast(NodeReader& n) {
   using Type = onnx::TensorProto;
   const std::int64_t to = n.attributes.whole("to", Type::FLOAT);
+  if (n.as<Tokens>(0) != nullptr && (to == Type::INT64 || to == Type::INT32)) return n.set(n.item(0));
   const bool real = to == Type::FLOAT || to == Type::DOUBLE || to == Type::FLOAT16 || to == Type::BFLOAT16;
   if (real || n.as<RandomMask>(0) != nullptr || (n.is_layer(0) && is_truth(n.builder(), n.value(0))))
     return n.set(n.item(0));
@@ -187,6 +189,7 @@ Value gather_at(NodeReader& n, Value x, std::size_t axis, const HostTensor& plac
 }
 
 void read_gather(NodeReader& n) {
+  if (n.as<Tokens>(1) != nullptr) return n.set(token_embedding(n));
   const Value x = n.value(0);
   const std::size_t axis = checked_axis(n.attributes.whole("axis", 0), n.shape(x).size());
   const HostTensor& indices = n.expect_constant(1);

@@ -12,6 +12,7 @@
 #include "src/onnx/finite.h"
 #include "src/onnx/fold.h"
 #include "src/onnx/input_normalization.h"
+#include "src/onnx/language_model.h"
 #include "src/onnx/node_scope.h"
 
 namespace annulus {
@@ -80,14 +81,29 @@ const Kind* get(const Item& item) {
 
 }  // namespace
 
+Graph empty_graph(const Task& task) {
+  return task.labels == LabelKind::tokens ? Graph(task.tokens) : Graph(task.image);
+}
+
 Reader::Reader(const OnnxFile& file, const Task& task)
     : file_(file),
       task_(task),
       trained_(file),
-      batch_(file.input_shape()[0] > 0 ? file.input_shape()[0] : kOpenBatch),
-      builder_(task.image) {
+      batch_(file.input_batch() > 0 ? file.input_batch() : kOpenBatch),
+      builder_(empty_graph(task)) {
   for (const onnx::NodeProto& node : file.graph().node()) count_reads(node);
-  add_images();
+  const bool tokens = task.labels == LabelKind::tokens;
+  if (file.reads_tokens() != tokens)
+    fail("{}: it reads {}, and the data is {}", file.name(), tokens ? "images" : "tokens", tokens ? "text" : "images");
+  tokens ? add_tokens() : add_images();
+}
+
+void Reader::add_tokens() {
+  const std::size_t own = file_.token_input().length, length = task_.tokens.length;
+  if (own != 0 && own != length)
+    fail("{}: it was exported for windows of {} tokens, not {}: give --length {}, or export it with an open length",
+         file_.name(), own, length, own);
+  items_[file_.input().name()] = Tokens{{batch_, length}};
 }
 
 // As float32, images have mean 0 and std 1 until choose_pixels(), so that the network's own normalization can be read.
@@ -225,9 +241,13 @@ void Reader::run() {
   const auto output = items_.find(file_.graph().output(0).name());
   const auto* logits = output == items_.end() ? nullptr : get<Computed>(output->second);
   if (!problems_.empty() || logits == nullptr) return;
-  items_[output->first] = Computed{flattened(logits->value)};
+  try {
+    items_[output->first] = Computed{end(logits->value)};
+  } catch (const Error& error) {
+    problems_.push_back(shortened(printable(fmt::format("output {}: {}", output->first, error.what()))));
+    return;
+  }
   logits = get<Computed>(output->second);
-  choose_pixels(logits->value);
   for (const NotFinite& constant : not_finite(builder_, logits->value))
     problems_.push_back(
         shortened(printable(fmt::format("{}: {}, so the network cannot be trained: export it with finite ones",
@@ -245,6 +265,13 @@ std::string Reader::source_of(Value value) const {
         return "constant " + name;
   }
   return "a constant of " + builder_.layer(value).name;
+}
+
+Value Reader::end(Value logits) {
+  if (file_.reads_tokens()) return language_model_head(builder_, logits);
+  const Value flat = flattened(logits);
+  choose_pixels(flat);
+  return flat;
 }
 
 // {batch, classes, 1, 1} as {batch, classes}.
@@ -270,11 +297,11 @@ const char* Reader::untrained(const onnx::TensorProto& tensor) const {
   return found == untrained_.end() ? nullptr : found->second;
 }
 
-Value Reader::logits() const {
+Value Reader::output() const {
   const std::string& name = file_.graph().output(0).name();
   const auto found = items_.find(name);
   const auto* computed = found == items_.end() ? nullptr : get<Computed>(found->second);
-  if (computed == nullptr) fail("its output {} does not depend on the images", name);
+  if (computed == nullptr) fail("its output {} does not depend on the input", name);
   return computed->value;
 }
 
@@ -302,6 +329,7 @@ Shape NodeReader::input_shape(std::size_t input) const {
   if (const auto* stored = as<FileTensor>(input)) return shape_of(*stored->tensor, stored->transposed);
   if (const auto* host = as<Host>(input)) return (*host)->shape;
   if (const auto* mask = std::get_if<RandomMask>(&item(input))) return mask->shape;
+  if (const auto* tokens = std::get_if<Tokens>(&item(input))) return tokens->shape;
   fail("its input {} is a sequence", input);
 }
 
@@ -407,6 +435,8 @@ Value NodeReader::value(const Item& item) {
     return known->second = shape.empty() ? number_of(made) : made;
   }
   const auto* stored = get<FileTensor>(item);
+  if (get<Tokens>(item) != nullptr)
+    fail("it computes with tokens, which only embeddings may read: masks for padded texts are not supported");
   if (stored == nullptr) fail("one of its inputs is not an image or a parameter");
   const auto& decision = reader_.trained_.of(*stored->tensor);
   if (decision.training != Training::always)  // it is transposed
@@ -570,7 +600,7 @@ Value NodeReader::expand(Value x, const Shape& to) {
   if (out == from) return x;
   // Without the batch's name, repeating to the batch's extent repeats for every image: in the first dimension, or in
   // any if the file leaves the batch open.
-  const bool open = reader_.file_.input_shape()[0] == 0;
+  const bool open = reader_.file_.input_batch() == 0;
   Shape shape = out;
   for (std::size_t axis = 0; axis < shape.size(); ++axis)
     if (shape[axis] == reader_.batch_ && from[axis] == 1 && shape[axis] > 1 && (open || axis == 0)) {

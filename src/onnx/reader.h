@@ -39,6 +39,11 @@ struct RandomMask {
   double scale = 1;
 };
 
+// The tokens that a network reads, {batch, length}, which only embeddings read.
+struct Tokens {
+  Shape shape;
+};
+
 // Nothing is known, because the node that computes the value could not be read.
 struct Unread {};
 
@@ -46,9 +51,11 @@ struct Item;
 using Sequence = std::vector<Item>;
 
 // What is known about a value in the ONNX graph.
-struct Item : std::variant<Unread, Host, FileTensor, Computed, RandomMask, Sequence> {
+struct Item : std::variant<Unread, Host, FileTensor, Computed, RandomMask, Tokens, Sequence> {
   using variant::variant;
 };
+
+Graph empty_graph(const Task& task);  // with the task's input, without nodes
 
 class Reader {
  public:
@@ -59,7 +66,7 @@ class Reader {
   const std::vector<std::string>& problems() const { return problems_; }
   const std::vector<std::string>& notes() const { return notes_; }
   const GraphBuilder& builder() const { return builder_; }
-  Value logits() const;
+  Value output() const;                      // the logits of images, or a language model's loss
   Pixels pixels() const { return pixels_; }  // that the built network reads
 
   // Whether the built layers depend on a stored tensor's values, not only on the shape.
@@ -82,6 +89,8 @@ class Reader {
   const Host& converted(const onnx::TensorProto& tensor);
   Item& item(const std::string& name);
   void add_images();
+  void add_tokens();
+  Value end(Value logits);
   Value flattened(Value logits);
   void choose_pixels(Value logits);
   std::string source_of(Value value) const;

@@ -632,7 +632,7 @@ TEST_CASE("Errors of ONNX files name what does not fit") {
   }
   SECTION("an output of its own") {
     model.number("y", 1);
-    CHECK(model.error() == "net.onnx: its output y does not depend on the images");
+    CHECK(model.error() == "net.onnx: its output y does not depend on the input");
   }
   SECTION("an output that is not one of classes") {
     model.node("Relu", {"c"}, {"y"});
@@ -641,11 +641,14 @@ TEST_CASE("Errors of ONNX files name what does not fit") {
   }
   SECTION("two inputs") {
     set_image(*model.graph().add_input(), "mask", {-1, 2, 4, 4});
-    CHECK(model.error() == "net.onnx: it has 2 inputs, but networks of one image are supported");
+    CHECK(
+        model.error() ==
+        "net.onnx: it has 2 inputs, but networks that read images or tokens alone are supported: wrap the network in a "
+        "module whose forward() takes one");
   }
-  SECTION("an input of whole numbers") {
-    model.graph().mutable_input(0)->mutable_type()->mutable_tensor_type()->set_elem_type(onnx::TensorProto::INT64);
-    CHECK(model.error() == "net.onnx: its input x is not of type float32: export the network with float32 images");
+  SECTION("an input of another type") {
+    model.graph().mutable_input(0)->mutable_type()->mutable_tensor_type()->set_elem_type(onnx::TensorProto::BOOL);
+    CHECK(model.error() == "net.onnx: its input x is neither float32, as images are, nor int64, as tokens are");
   }
   SECTION("an undefined input") {
     model.node("Relu", {"nowhere"}, {"y"});

@@ -1,0 +1,81 @@
+#include "src/onnx/language_model.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "kernels/base/error.h"
+#include "src/onnx/fold.h"
+
+namespace annulus {
+namespace {
+
+// Whether a value adds constants or parameters to embedded tokens.
+bool embeds_tokens(const GraphBuilder& builder, Value value) {
+  while (Graph::has_node(value)) {
+    if (builder.computed_by<TokenEmbedding>(value) != nullptr) return true;
+    const auto* arithmetic = builder.computed_by<Arithmetic>(value);
+    const bool sums = builder.computed_by<Add>(value) != nullptr ||
+                      (arithmetic != nullptr && arithmetic->op == Arithmetic::Operator::sum);
+    if (!sums) return false;
+    value = builder.layer(value).inputs[0];
+  }
+  return false;
+}
+
+}  // namespace
+
+Value token_embedding(NodeReader& n) {
+  const Shape table = n.input_shape(0);
+  if (table.size() != 2 || checked_axis(n.attributes.whole("axis", 0), 2) != 0)
+    fail("its table of {} is not {{vocabulary, width}}, indexed by tokens", to_string(table));
+  return n.add(TokenEmbedding{table[0], table[1]}, {Graph::kWindow}, {n.expect_stored(0, "table is")});
+}
+
+std::optional<Value> position_embedding(NodeReader& n, Value x, Value rows) {
+  const GraphBuilder& builder = n.builder();
+  if (!embeds_tokens(builder, x) || builder.batch(rows)) return std::nullopt;
+  const Shape shape = n.shape(x);
+  Shape expected(shape.begin() + 1, shape.end());
+  if (n.shape(rows).size() == 3) expected.insert(expected.begin(), 1);
+  if (n.shape(rows) != expected) return std::nullopt;
+  Value table = rows;
+  if (builder.computed_by<Reshape>(table) != nullptr) table = builder.layer(table).inputs[0];
+  if (const auto* slice = builder.computed_by<Slice>(table)) {
+    if (slice->axis != 0 || slice->begin != 0) return std::nullopt;
+    table = builder.layer(table).inputs[0];
+  }
+  const auto* learned = builder.computed_by<Learned>(table);
+  if (learned == nullptr || learned->shape.size() != 2 || learned->shape[1] != shape.back()) return std::nullopt;
+  return n.add(PositionEmbedding{learned->shape[0]}, {x}, {builder.layer(table).stored[0]});
+}
+
+Value language_model_head(GraphBuilder& builder, Value logits) {
+  const Shape shape = builder.shape(logits, 1);
+  const Shape window = builder.shape(Graph::kWindow, 1);
+  if (shape.size() != 3 || shape[1] + 1 != window[1] || builder.batch(logits) != BatchPlace{0, 1})
+    fail(
+        "it is {} for one window, but must be logits {{batch, length, vocabulary}}: a language model's, without a loss",
+        to_string(shape));
+  const auto* linear = builder.computed_by<Linear>(logits);
+  if (linear == nullptr || linear->bias || linear->transposed_in_file)
+    fail("its logits must come from a linear layer without bias, such as nn.Linear(width, vocabulary, bias=False)");
+  GraphBuilder::Layer head = builder.layer(logits);
+  head.operation = Operation(LanguageModelHead{linear->units});
+  head.inputs.push_back(Graph::kWindow);
+  head.stored.insert(head.stored.begin(), Stored{});  // the metrics
+  head.outer = 1;
+  return builder.add(std::move(head));
+}
+
+std::size_t vocabulary(const GraphBuilder& builder) {
+  std::size_t least = std::numeric_limits<std::size_t>::max();
+  for (const GraphBuilder::Layer& layer : builder.layers()) {
+    const auto* operation = std::get_if<Operation>(&layer.operation);
+    if (operation == nullptr) continue;
+    if (const auto* embedding = std::get_if<TokenEmbedding>(operation)) least = std::min(least, embedding->vocabulary);
+    if (const auto* head = std::get_if<LanguageModelHead>(operation)) least = std::min(least, head->vocabulary);
+  }
+  return least;
+}
+
+}  // namespace annulus

@@ -1,0 +1,25 @@
+#pragma once
+
+#include <optional>
+
+#include "src/onnx/reader.h"
+
+namespace annulus {
+
+// How networks that read tokens begin and end (kernels/operations/tokens.h).
+
+// Reads a Gather that looks up rows for the tokens.
+Value token_embedding(NodeReader& n);
+
+// If x contains embedded tokens, and `rows` are a table's first rows, one for each position: returns their sum as a
+// layer.
+std::optional<Value> position_embedding(NodeReader& n, Value x, Value rows);
+
+// Replaces the linear layer that computes logits {batch, length, vocabulary} by a language model's head, and returns
+// the head's output. Throws Error if something else computes them.
+Value language_model_head(GraphBuilder& builder, Value logits);
+
+// Returns how many tokens a network with a head can read and predict.
+std::size_t vocabulary(const GraphBuilder& builder);
+
+}  // namespace annulus

@@ -1,0 +1,136 @@
+#include <fmt/ranges.h>
+#include <catch2/catch.hpp>
+
+#include "models/network/model.h"
+#include "tests/unit/onnx_model.h"
+
+namespace annulus {
+namespace {
+
+using test::Names;
+using test::OnnxModel;
+using test::read_twice;
+using test::shared_names;
+using test::state_names;
+using test::Wholes;
+
+// A network that reads tokens; e is embedded.
+OnnxModel embedding(std::int64_t length, std::int64_t batch = -1) {
+  OnnxModel model({batch, length});
+  model.graph().mutable_input(0)->mutable_type()->mutable_tensor_type()->set_elem_type(onnx::TensorProto::INT64);
+  model.parameter("wte.weight", {5, 4}).node("Gather", {"wte.weight", "x"}, {"e"});
+  return model;
+}
+
+OnnxModel& predict(OnnxModel& model, const std::string& from, const std::string& table) {
+  return model.node("Transpose", {table}, {"t"}, {{"perm", Wholes{1, 0}}}).node("MatMul", {from, "t"}, {"y"});
+}
+
+// Adds positions.
+OnnxModel& positions(OnnxModel& model) {
+  model.tensor<std::int64_t>("zero", {}, {0}).tensor<std::int64_t>("one", {}, {1});
+  return model.node("Shape", {"x"}, {"shape"})
+      .node("Gather", {"shape", "one"}, {"length"})
+      .node("Range", {"zero", "length", "one"}, {"positions"})
+      .parameter("wpe.weight", {8, 4})
+      .node("Gather", {"wpe.weight", "positions"}, {"p"})
+      .node("Add", {"e", "p"}, {"x1"});
+}
+
+Names operations(const Graph& graph) {
+  Names names;
+  for (const Node& node : graph.nodes()) names.emplace_back(name(node.operation));
+  return names;
+}
+
+ImportedNetwork read(const OnnxModel& model, const TokenShape& tokens) {
+  return read_network(model.file(), token_task(tokens));
+}
+
+std::string error(const OnnxModel& model, const TokenShape& tokens) {
+  return test::error_of([&] { read(model, tokens); });
+}
+
+}  // namespace
+
+TEST_CASE("a network that reads tokens becomes a language model") {
+  const std::int64_t batch = GENERATE(-1, 1, 3), length = GENERATE(-1, 6);
+  OnnxModel model = embedding(length, batch);
+  positions(model);
+  SECTION("with a tied head") {
+    predict(model, "x1", "wte.weight");
+    const ImportedNetwork network = read_twice(model);
+    CHECK(operations(network.graph) == Names{"token embedding", "position embedding", "language-model head"});
+    CHECK(shared_names(network.graph) == std::set<std::string>{"weight = wte.weight"});
+    CHECK(state_names(network.graph) == std::set<std::string>{"wte.weight", "wpe.weight"});
+    CHECK(network.values.size() == 2);
+  }
+  SECTION("with a head of its own") {
+    predict(model.parameter("head.weight", {7, 4}), "x1", "head.weight");
+    const ImportedNetwork network = read_twice(model);
+    CHECK(state_names(network.graph) == std::set<std::string>{"wte.weight", "wpe.weight", "head.weight"});
+    CHECK(network.graph.tokens().vocabulary == 5);
+  }
+  SECTION("with the table's first rows as positions") {
+    OnnxModel sliced = embedding(4, batch);
+    sliced.tensor<std::int64_t>("begin", {1}, {0}).tensor<std::int64_t>("end", {1}, {4});
+    sliced.parameter("wpe.weight", {8, 4}).node("Slice", {"wpe.weight", "begin", "end"}, {"p"});
+    sliced.node("Add", {"p", "e"}, {"x1"});
+    CHECK(operations(predict(sliced, "x1", "wte.weight").read().graph)[1] == "position embedding");
+  }
+}
+
+TEST_CASE("a task for an ONNX file of tokens has the largest windows that the file allows") {
+  OnnxModel fixed = embedding(6), open = embedding(-1), limited = embedding(-1);
+  CHECK(exported_task(predict(fixed, "e", "wte.weight").file()).tokens.length == 6);
+  CHECK(exported_task(predict(open, "e", "wte.weight").file()).tokens.length == 256);
+  const Task task = exported_task(predict(positions(limited), "x1", "wte.weight").file());
+  CHECK(task.tokens.length == 8);
+  CHECK(task.tokens.vocabulary == 5);
+}
+
+TEST_CASE("a language model's windows and tokens must fit the ONNX file") {
+  OnnxModel model = embedding(6);
+  predict(positions(model), "x1", "wte.weight");
+  CHECK(read(model, {6, 5}).notes.empty());
+  CHECK(read(model, {6, 3}).notes == Names{"the data uses 3 of the network's 5 tokens"});
+  CHECK(error(model, {6, 7}) ==
+        "net.onnx: it has a vocabulary of 5 tokens, and the data 7: import the text with its tokenizer, or export it "
+        "with a vocabulary of 7");
+  CHECK(error(model, {4, 5}) ==
+        "net.onnx: it was exported for windows of 6 tokens, not 4: give --length 6, or export it with an open length");
+  OnnxModel open = embedding(-1);
+  predict(positions(open), "x1", "wte.weight");
+  CHECK(read(open, {8, 5}).notes.empty());
+  CHECK(error(open, {9, 5}) ==
+        "net.onnx: node n_p (Gather): there is no element 8 among 8 (windows have 9 tokens: see "
+        "--length)");
+  const OnnxFile file = model.file();
+  CHECK(test::error_of([&] {
+          read_network(file, neutral_task({4, 4, 1}, 5));
+        }) == "net.onnx: it reads tokens, and the data is images");
+  CHECK(test::error_of([] {
+          read_network(test::convolved().node("Relu", {"c"}, {"y"}).file(), token_task({6, 5}));
+        }) == "net.onnx: it reads images, and the data is text");
+}
+
+TEST_CASE("what no language model computes is refused") {
+  OnnxModel activated = embedding(6), classified = embedding(6), padded = embedding(6), flat = embedding(6);
+  predict(activated, "e", "wte.weight").graph().mutable_node(2)->set_output(0, "z");
+  CHECK(activated.node("Tanh", {"z"}, {"y"}).problems() ==
+        Names{"output y: its logits must come from a linear layer without bias, such as nn.Linear(width, vocabulary, "
+              "bias=False)"});
+  classified.node("ReduceMean", {"e"}, {"m"}, {{"axes", Wholes{1}}, {"keepdims", 0}});
+  CHECK(predict(classified, "m", "wte.weight").problems() ==
+        Names{"output y: it is 1x5 for one window, but must be logits {batch, length, vocabulary}: a language model's, "
+              "without a loss"});
+  padded.tensor<std::int64_t>("pad", {}, {0}).node("Equal", {"x", "pad"}, {"y"});
+  CHECK(padded.problems() ==
+        Names{"node n_y (Equal): it computes with tokens, which only embeddings may read: masks for "
+              "padded texts are not supported"});
+  flat.graph().mutable_input(0)->mutable_type()->mutable_tensor_type()->mutable_shape()->add_dim();
+  CHECK(test::error_of([&] { predict(flat, "e", "wte.weight").file(); }) ==
+        "net.onnx: its input x has 3 dimensions, but tokens have 2: batch, length");
+}
+
+}  // namespace annulus
