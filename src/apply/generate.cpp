@@ -30,7 +30,8 @@ namespace {
 class TextReader {
  public:
   TextReader(const TrainedNetwork& trained, Device& device)
-      : positions_(positions_of(trained.graph)),
+      : vocabulary_(trained.checkpoint().data.vocabulary),
+        positions_(positions_of(trained.graph)),
         model_(device, decoding_graph(trained.graph, positions_), Mode::inference, 1) {
     restore_parameters(trained.file, model_, trained.averaged);
   }
@@ -44,7 +45,9 @@ class TextReader {
       for (const std::int32_t earlier : rest) step(earlier);
     }
     step(token);
-    return read_value(model_, model_.network(Mode::inference, 1), model_.graph().values() - 1);
+    auto logits = read_value(model_, model_.network(Mode::inference, 1), model_.graph().values() - 1);
+    logits.resize(std::min(logits.size(), vocabulary_));
+    return logits;
   }
 
  private:
@@ -58,6 +61,7 @@ class TextReader {
     text_.push_back(token);
   }
 
+  std::size_t vocabulary_;  // the tokenizer's, if the network has more
   std::size_t positions_;
   Model model_;
   std::vector<std::int32_t> text_;

@@ -11,6 +11,7 @@
 #include "src/io/printable.h"
 #include "src/io/shortened.h"
 #include "src/metrics/results.h"
+#include "src/onnx/causality.h"
 #include "src/onnx/network_file.h"
 #include "src/onnx/read.h"
 
@@ -163,6 +164,7 @@ bool check_network(const ModelsOptions& options) {
   for (const std::string& problem : found) fmt::print("{}\n", shortened(printable(problem)));
   if (found.empty()) {
     const ImportedNetwork network = read_network(file, task);
+    expect_causal(file, network);
     const Cost cost = total_cost(network.graph);
     fmt::print("{}\n", printable(network.trained.text()));
     for (const std::string& note : network.notes) fmt::print("{}\n", printable(note));

@@ -9,6 +9,23 @@
 namespace annulus {
 namespace {
 
+// Throws Error if a token's row of the table has no gradient (padding_idx). Only PyTorch's newer exporter writes the
+// call, embedding(weight, tokens, padding_idx).
+void expect_no_padding(const NodeReader& n) {
+  const std::string call = n.written_call();
+  const std::string_view begin = "embedding.default](args = (";
+  const std::size_t arguments = call.find(begin);
+  if (arguments == std::string::npos) return;
+  const std::string all =
+      call.substr(arguments + begin.size(), call.find(')', arguments + begin.size()) - arguments - begin.size());
+  if (std::ranges::count(all, ',') < 2) return;
+  const std::string padding = all.substr(all.find(',', all.find(',') + 1) + 2);
+  if (!padding.starts_with("-"))
+    fail(
+        "its padding_idx={} leaves that token's row untrained, which is not supported: export it with padding_idx=None",
+        padding);
+}
+
 // Whether a value adds constants or parameters to embedded tokens.
 bool embeds_tokens(const GraphBuilder& builder, Value value) {
   while (Graph::has_node(value)) {
@@ -28,6 +45,7 @@ Value token_embedding(NodeReader& n) {
   const Shape table = n.input_shape(0);
   if (table.size() != 2 || checked_axis(n.attributes.whole("axis", 0), 2) != 0)
     fail("its table of {} is not {{vocabulary, width}}, indexed by tokens", to_string(table));
+  expect_no_padding(n);
   return n.add(TokenEmbedding{table[0], table[1]}, {Graph::kWindow}, {n.expect_stored(0, "table is")});
 }
 
@@ -56,6 +74,11 @@ Value language_model_head(GraphBuilder& builder, Value logits) {
     fail(
         "it is {} for one window, but must be logits {{batch, length, vocabulary}}: a language model's, without a loss",
         to_string(shape));
+  for (const GraphBuilder::Layer& layer : builder.layers())
+    if (const auto* operation = std::get_if<Operation>(&layer.operation))
+      if (const auto* attention = std::get_if<Attention>(operation); attention != nullptr && !attention->causal)
+        fail("the attention of {} reads later tokens: only causal language models are supported, and no masked loss",
+             layer.name);
   const auto* linear = builder.computed_by<Linear>(logits);
   if (linear == nullptr || linear->bias || linear->transposed_in_file)
     fail("its logits must come from a linear layer without bias, such as nn.Linear(width, vocabulary, bias=False)");

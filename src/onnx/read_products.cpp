@@ -14,10 +14,23 @@ std::size_t features(const Shape& shape) {
   return shape.empty() ? 0 : shape.back();
 }
 
+// Returns the values {batch, length, features} that a network of tokens has joined to rows {batch x length, features}.
+std::optional<Value> tokens_of_rows(NodeReader& n, Value x) {
+  if (n.task().labels != LabelKind::tokens || n.builder().computed_by<Reshape>(x) == nullptr) return std::nullopt;
+  const Value from = n.builder().layer(x).inputs[0];
+  const Shape shape = n.shape(from);
+  const bool joined = shape.size() == 3 && n.shape(x) == Shape{shape[0] * shape[1], shape[2]};
+  return joined && n.builder().batch(from) == BatchPlace{0, 1} ? std::optional(from) : std::nullopt;
+}
+
 // x times the transposed weights {units, features}, plus a bias if there is any.
 Value dense(NodeReader& n, Value x, const Stored& weight, std::size_t units, std::optional<Stored> bias) {
   std::vector<Stored> parameters{weight};
   if (bias) parameters.push_back(*bias);
+  if (const auto tokens = tokens_of_rows(n, x)) {
+    const Value y = dense(n, *tokens, weight, units, std::move(bias));
+    return n.reshape(y, {n.shape(x)[0], units}, 0);
+  }
   const auto place = n.builder().batch(x);
   const bool rows_are_images = n.shape(x).size() == 2 && place == BatchPlace{0, 1} && n.shape(x)[0] == n.batch();
   if (weight.named && weight.transposed)  // PyTorch's matrix is {features, units}

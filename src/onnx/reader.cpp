@@ -14,6 +14,7 @@
 #include "src/onnx/input_normalization.h"
 #include "src/onnx/language_model.h"
 #include "src/onnx/node_scope.h"
+#include "src/onnx/properties.h"
 
 namespace annulus {
 namespace {
@@ -307,6 +308,10 @@ Value Reader::output() const {
 
 bool NodeReader::has(std::size_t input) const {
   return input < inputs() && !node_.input(static_cast<int>(input)).empty();
+}
+
+std::string NodeReader::written_call() const {
+  return property(node_, PropertyField::node, "pkg.torch.onnx.fx_node");
 }
 
 bool NodeReader::used(std::size_t output) const {

@@ -121,6 +121,7 @@ class NodeReader {
   const Attributes attributes;
 
   const std::string& op() const { return node_.op_type(); }
+  std::string written_call() const;  // PyTorch's, with the arguments; empty if the file does not name it
   std::int64_t operators() const { return reader_.file_.operators(); }
   std::size_t batch() const { return reader_.batch_; }
   const Task& task() const { return reader_.task_; }

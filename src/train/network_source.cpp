@@ -5,6 +5,7 @@
 
 #include "kernels/base/error.h"
 #include "models/rewrites/freeze.h"
+#include "src/onnx/causality.h"
 #include "src/onnx/network_file.h"
 #include "src/onnx/other_tensors.h"
 #include "src/onnx/read.h"
@@ -18,6 +19,7 @@ NetworkSource read_source(const TrainOptions& options, const Task& task, const C
   OnnxFile file = OnnxFile::read(options.model);
   file.set_pixels(parse_pixels(options.pixels));
   ImportedNetwork network = read_network(file, task);
+  expect_causal(file, network);
   network.notes.insert(network.notes.begin(), network.trained.text());
   const auto frozen = frozen_names(network.graph);
   std::set<std::string> buffers(frozen.begin(), frozen.end()), others;
