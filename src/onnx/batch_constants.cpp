@@ -119,20 +119,30 @@ std::optional<Constant> image_of(const Constant& constant, const Places& places,
   return as_layer(first_image(tensor, places, axis));
 }
 
-// Returns the image that a value repeats for the file's batch: a tile, or a constant with equal images, or with equal
-// parts of images in `extent` rows.
+// Returns the table rows that are selected for the first image, if the same rows are selected for each.
+std::optional<Value> repeated_rows(NodeReader& n, Value x) {
+  const auto* gather = n.builder().computed_by<Gather>(x);
+  if (gather == nullptr || gather->axis != 0 || gather->indices.size() % n.batch() != 0) return std::nullopt;
+  const std::size_t rows = gather->indices.size() / n.batch();
+  for (std::size_t i = rows; i < gather->indices.size(); ++i)
+    if (gather->indices[i] != gather->indices[i - rows]) return std::nullopt;
+  const std::vector<std::size_t> indices(gather->indices.begin(),
+                                         gather->indices.begin() + static_cast<std::ptrdiff_t>(rows));
+  return n.gather(n.builder().layer(x).inputs[0], 0, indices);
+}
+
+// Returns the image that a value repeats for the file's batch: a tile, a table's rows, or a constant with equal images,
+// or with equal parts of images in `extent` rows.
 std::optional<Value> repeated_image(NodeReader& n, Value x, std::size_t extent) {
   const Shape shape = n.shape(x);
+  if (const auto rows = repeated_rows(n, x)) return rows;
   if (shape.empty() || (shape[0] != n.batch() && shape[0] != extent)) return std::nullopt;
   if (const auto* constant = n.builder().computed_by<Constant>(x)) {
     const Places places{1, n.batch(), shape[0] / n.batch(), elements(shape, 1, shape.size()), true};
     const auto one = image_of(*constant, places, 0);
     return one ? std::optional(n.add(*one, {})) : std::nullopt;
   }
-  const auto* gather = n.builder().computed_by<Gather>(x);
-  if (gather == nullptr || gather->axis != 0 || shape[0] != n.batch()) return std::nullopt;
-  const Value from = n.builder().layer(x).inputs[0];
-  return n.shape(from)[0] == 1 && !n.builder().batch(from) ? std::optional(from) : std::nullopt;
+  return std::nullopt;
 }
 
 }  // namespace

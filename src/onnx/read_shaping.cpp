@@ -206,7 +206,13 @@ void read_gather(NodeReader& n) {
   const HostTensor& indices = n.expect_constant(1);
   if (const auto one = for_one_window(n, indices); one && axis == 0 && !n.builder().batch(x))
     return n.set(n.repeat_for_images(gather_at(n, x, axis, *one, one->shape), 0));
-  if (const auto place = n.builder().batch(x); !place || place->axis != axis) n.expect_same_for_batches(1);
+  const auto place = n.builder().batch(x);
+  if (!place && indices.other_batch != nullptr) {  // table rows for every image
+    const PerImage one = per_image(indices, n.batch());
+    const Value rows = gather_at(n, x, axis, one.values, one.values.shape);
+    return n.set(n.repeat_for_images(rows, axis + one.axis, one.images_first));
+  }
+  if (!place || place->axis != axis) n.expect_same_for_batches(1);
   n.set(gather_at(n, x, axis, indices, indices.shape));
 }
 
