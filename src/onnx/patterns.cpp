@@ -3,7 +3,8 @@
 #include <array>
 #include <cmath>
 #include <numbers>
-#include <numeric>
+
+#include "src/onnx/layer_kinds.h"
 
 #include "src/onnx/language_model.h"
 
@@ -12,32 +13,6 @@ namespace {
 
 using Function = Activation::Function;
 using enum Arithmetic::Operator;
-
-bool near(double a, double b) {
-  return std::fabs(a - b) <= 1e-4 * std::max(1.0, std::fabs(b));
-}
-
-// A value as alpha x + beta.
-struct Line {
-  Value x;
-  double alpha = 1, beta = 0;
-};
-
-Line line(const GraphBuilder& builder, Value value) {
-  const auto* activation = builder.computed_by<Activation>(value);
-  if (activation == nullptr || activation->function != Function::linear) return {value};
-  return {builder.layer(value).inputs[0], activation->alpha, activation->beta};
-}
-
-bool is_function(const GraphBuilder& builder, Value value, Function function) {
-  const auto* activation = builder.computed_by<Activation>(value);
-  return activation != nullptr && activation->function == function;
-}
-
-bool is_arithmetic(const GraphBuilder& builder, Value value, Arithmetic::Operator op) {
-  const auto* arithmetic = builder.computed_by<Arithmetic>(value);
-  return arithmetic != nullptr && arithmetic->op == op;
-}
 
 // x (1 + erf(x / sqrt(2))), with any factor, and x as a line: twice GELU (Hendrycks and Gimpel, "Gaussian error linear
 // units", 2016).
@@ -205,129 +180,7 @@ std::optional<Value> layer_norm(NodeReader& n, Value normalized, Value scale) {
   return n.add(LayerNorm{norm->axis, norm->epsilon, false}, {norm->of}, {builder.layer(scale).stored[0]});
 }
 
-// A value with another value's elements, times a factor.
-struct Rearranged {
-  Value from;
-  double factor = 1;
-  std::vector<Value> steps{};  // the last step first
-};
-
-Rearranged rearranged(const GraphBuilder& builder, Value value) {
-  Rearranged made{value};
-  for (;; made.from = builder.layer(made.from).inputs[0]) {
-    const Line scaled = line(builder, made.from);
-    const bool moves = builder.computed_by<Reshape>(made.from) != nullptr ||
-                       builder.computed_by<Transpose>(made.from) != nullptr ||
-                       builder.computed_by<Slice>(made.from) != nullptr;
-    if (!moves && (scaled.x == made.from || scaled.beta != 0)) return made;
-    made.factor *= scaled.alpha;
-    made.steps.push_back(made.from);
-  }
-}
-
-// Elements in two images' queries, which positions() lists. Few bytes in a file can ask for many.
-constexpr std::size_t kMostPositions = std::size_t{1} << 26;
-
-// Returns each element's position in the value that they come from, row-major, for a batch of two.
-std::vector<std::size_t> positions(const GraphBuilder& builder, const Rearranged& made) {
-  Shape shape = builder.shape(made.from, 2);
-  std::vector<std::size_t> found(elements(shape));
-  std::iota(found.begin(), found.end(), std::size_t{0});
-  for (auto step = made.steps.rbegin(); step != made.steps.rend(); ++step) {
-    const Shape to = builder.shape(*step, 2);
-    const auto* transpose = builder.computed_by<Transpose>(*step);
-    const auto* slice = builder.computed_by<Slice>(*step);
-    if (transpose != nullptr || slice != nullptr) {
-      std::vector<std::size_t> strides(shape.size(), 1), index(to.size(), 0), moved(elements(to));
-      for (std::size_t i = shape.size() - 1; i > 0; --i) strides[i - 1] = strides[i] * shape[i];
-      for (std::size_t& element : moved) {
-        std::size_t at = slice != nullptr ? slice->begin * strides[slice->axis] : 0;
-        for (std::size_t i = 0; i < to.size(); ++i)
-          at += index[i] * strides[transpose != nullptr ? transpose->order[i] : i];
-        element = found[at];
-        for (std::size_t i = to.size(); i-- > 0 && ++index[i] == to[i];) index[i] = 0;
-      }
-      found = std::move(moved);
-    }
-    shape = to;
-  }
-  return found;
-}
-
-// Whether a value {queries, keys} is 0 if the query may attend to the key, and, if the key comes later, so low that its
-// weight is 0.
-bool is_causal_mask(const GraphBuilder& builder, Value value, std::size_t length) {
-  constexpr float kLow = -1e9f;
-  const auto* mask = builder.computed_by<Constant>(value);
-  if (mask == nullptr || mask->values.size() != length * length || mask->shape.back() != length) return false;
-  for (std::size_t i = 0; i < mask->values.size(); ++i)
-    if (i % length > i / length ? mask->values[i] > kLow : mask->values[i] != 0) return false;
-  return true;
-}
-
-// Returns queries, keys and values for all heads, {batch, length, 3 width}: the parts of `from`, which may have its
-// first two dimensions exchanged. A dense layer that computes `from` from exchanged values computes it from the
-// original values instead.
-std::optional<Value> batch_first(NodeReader& n, Value from) {
-  const GraphBuilder& builder = n.builder();
-  if (n.shape(from).size() != 3) return std::nullopt;
-  if (builder.batch(from) == BatchPlace{0, 1}) return from;
-  if (builder.batch(from) != BatchPlace{1, 1}) return std::nullopt;
-  const std::vector<std::size_t> exchanged{1, 0, 2};
-  const auto* linear = builder.computed_by<Linear>(from);
-  const GraphBuilder::Layer layer = builder.layer(from);
-  const auto* before = linear != nullptr ? builder.computed_by<Transpose>(layer.inputs[0]) : nullptr;
-  if (before == nullptr || before->order != exchanged) return n.transpose(from, exchanged);
-  const Value made = n.add(*linear, {builder.layer(layer.inputs[0]).inputs[0]}, layer.stored);
-  n.builder().layer(made).name = layer.name;  // nothing reads the other layer any more
-  return made;
-}
-
 }  // namespace
-
-std::optional<Value> attention(NodeReader& n, Value weights, Value values) {
-  const GraphBuilder& builder = n.builder();
-  if (builder.computed_by<Softmax>(weights) == nullptr) return std::nullopt;
-  const std::size_t each = n.shape(values).back(), length = n.shape(weights).back();
-  Value scores = builder.layer(weights).inputs[0];
-  bool causal = false;
-  if (is_arithmetic(builder, scores, sum)) {
-    const auto& terms = builder.layer(scores).inputs;
-    causal = is_causal_mask(builder, terms[0], length) || is_causal_mask(builder, terms[1], length);
-    if (!causal) return std::nullopt;
-    scores = builder.computed_by<Constant>(terms[0]) != nullptr ? terms[1] : terms[0];
-  }
-  const Line scaled = line(builder, scores);
-  if (scaled.beta != 0 || builder.computed_by<MatrixProduct>(scaled.x) == nullptr) return std::nullopt;
-  const Rearranged q = rearranged(builder, builder.layer(scaled.x).inputs[0]);
-  const Rearranged k = rearranged(builder, builder.layer(scaled.x).inputs[1]), v = rearranged(builder, values);
-  const double scale = scaled.alpha * q.factor * k.factor * std::sqrt(static_cast<double>(each));
-  if (q.from != k.from || q.from != v.from || !near(scale, 1) || v.factor != 1) return std::nullopt;
-  const std::size_t width = n.shape(q.from).back() / 3, heads = width / each;
-  const bool exchanged = builder.batch(q.from) == BatchPlace{1, 1};
-  const std::size_t size = 2 * length * width;
-  if (width != heads * each || size > kMostPositions || elements(builder.shape(q.from, 2)) != 3 * size)
-    return std::nullopt;
-  const auto of_queries = positions(builder, q), of_keys = positions(builder, k), of_values = positions(builder, v);
-  if (of_queries.size() != size || of_keys.size() != size || of_values.size() != size) return std::nullopt;
-  std::size_t i = 0;
-  for (std::size_t sample = 0; sample < 2; ++sample)
-    for (std::size_t head = 0; head < heads; ++head)
-      for (std::size_t token = 0; token < length; ++token)
-        for (std::size_t feature = 0; feature < each; ++feature, ++i) {
-          const std::size_t row = exchanged ? token * 2 + sample : sample * length + token;
-          const std::size_t at = 3 * row * width + head * each + feature;
-          const std::size_t turned = ((sample * heads + head) * each + feature) * length + token;
-          if (of_queries[i] != at || of_keys[turned] != at + width || of_values[i] != at + 2 * width)
-            return std::nullopt;
-        }
-  const Shape product = n.shape(values);
-  const auto x = batch_first(n, q.from);
-  if (!x) return std::nullopt;
-  const Value y = n.add(Attention{heads, causal}, {*x});
-  const Value by_head = n.transpose(n.reshape(y, {n.shape(y)[0], length, heads, each}, 0), {0, 2, 1, 3});
-  return n.reshape(by_head, product);
-}
 
 std::optional<Value> recognized(NodeReader& n, Arithmetic::Operator op, Value a, Value b) {
   for (const auto& [x, y] : {std::pair{a, b}, std::pair{b, a}}) {

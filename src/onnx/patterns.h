@@ -10,9 +10,9 @@ namespace annulus {
 // and group normalization. Returns the operation that a op b computes, as a layer; nothing if it is none.
 std::optional<Value> recognized(NodeReader& n, Arithmetic::Operator op, Value a, Value b);
 
-// If weights x values is self-attention with queries, keys and values that are parts of the same value
-// (kernels/operations/ attention.h), with or without a causal mask: returns it as a layer, rearranged to the product's
-// shape.
+// If weights x values is self-attention (kernels/operations/attention.h), with or without a causal mask: returns it as
+// a layer, rearranged to the product's shape. Queries, keys and values may be parts of the same value, or values of the
+// same shape, which are packed.
 std::optional<Value> attention(NodeReader& n, Value weights, Value values);
 
 }  // namespace annulus

@@ -1,7 +1,9 @@
 #include <cmath>
 #include <limits>
+#include <optional>
 
 #include "kernels/base/error.h"
+#include "src/onnx/batch_constants.h"
 #include "src/onnx/masks.h"
 #include "src/onnx/products.h"
 #include "src/onnx/reader.h"
@@ -51,29 +53,36 @@ Value causal_mask(NodeReader& n, std::size_t queries, std::size_t keys) {
   return constant(n, std::move(mask));
 }
 
-// The input attn_mask as numbers to be added: truths keep scores.
-Value added_mask(NodeReader& n) {
+// Truths as numbers to be added: they keep scores.
+HostTensor added_numbers(const HostTensor& mask) {
+  HostTensor numbers = real_numbers(mask.shape, {});
+  for (const std::int64_t keep : mask.wholes) numbers.reals.push_back(keep != 0 ? 0 : -kInfinity);
+  return numbers;
+}
+
+// The input attn_mask as numbers to be added; nothing if all are 0.
+std::optional<Value> added_mask(NodeReader& n) {
   const Host mask = n.constant(3);
   if (mask == nullptr) {
     const Value computed = n.value(3);
     if (is_truth(n.builder(), computed)) fail("its mask is computed from the images: add minus infinity with Where");
     return computed;
   }
-  if (mask->kind != HostTensor::Kind::truth) return n.value(3);
-  n.expect_same_for_batches(3);
-  HostTensor numbers = real_numbers(mask->shape, {});
-  for (const std::int64_t keep : mask->wholes) numbers.reals.push_back(keep != 0 ? 0 : -kInfinity);
-  return constant(n, std::move(numbers));
+  const bool truths = mask->kind == HostTensor::Kind::truth;
+  if (n.number(3) == (truths ? 1 : 0)) return std::nullopt;
+  if (!truths) return n.value(3);
+  return constant(n, for_batches(added_numbers(*mask), added_numbers(for_other_batch(*mask))));
 }
 
 Value masked(NodeReader& n, Value scores) {
   const Shape shape = n.shape(scores);
   const bool causal = n.attributes.whole("is_causal", 0) != 0;
   if (!n.has(3)) return causal ? n.combine(sum, scores, causal_mask(n, shape[2], shape[3])) : scores;
-  const Value mask = added_mask(n);
-  if (n.shape(mask).empty() || n.shape(mask).back() != shape[3])
-    fail("its mask of {} does not fit scores of {}", n.text(mask), n.text(scores));
-  scores = n.combine(sum, scores, mask);
+  if (const auto mask = added_mask(n)) {
+    if (n.shape(*mask).empty() || n.shape(*mask).back() != shape[3])
+      fail("its mask of {} does not fit scores of {}", n.text(*mask), n.text(scores));
+    scores = n.combine(sum, scores, *mask);
+  }
   return causal ? n.combine(sum, scores, causal_mask(n, shape[2], shape[3])) : scores;
 }
 

@@ -396,6 +396,19 @@ TEST_CASE("Attention of ONNX files is PyTorch's") {
     model.node("Attention", {"x", "x", "x", "mask"}, {"a"});
     expect({0, 0, 1.6089f, 1.3911f, 1.3302f, 1.6698f});
   }
+  SECTION("with a mask of truths for every image") {
+    model.tensor<std::int64_t>("onnx::whole", {1, 1, 3, 3}, {1, 0, 0, 1, 1, 0, 1, 1, 1});
+    model.tensor<std::int64_t>("onnx::rest", {3}, {1, 3, 3}).node("Shape", {"x"}, {"count"}, {{"end", 1}});
+    model.node("Concat", {"count", "onnx::rest"}, {"all"}, {{"axis", 0}}).node("Expand", {"onnx::whole", "all"}, {"e"});
+    model.node("Cast", {"e"}, {"mask"}, {{"to", 9}}).node("Attention", {"x", "x", "x", "mask"}, {"a"});
+    expect({0, 3, 1.6089f, 1.3911f, 0.5641f, 2.4359f});
+  }
+  SECTION("with a mask that keeps all") {
+    model.tensor<std::int64_t>("onnx::whole", {3, 3}, Wholes(9, 1))
+        .node("Cast", {"onnx::whole"}, {"mask"}, {{"to", 9}});
+    model.node("Attention", {"x", "x", "x", "mask"}, {"a"});
+    expect({0.131f, 2.869f, 1.4359f, 1.5641f, 0.5641f, 2.4359f});
+  }
   SECTION("with bounded scores") {
     model.node("Attention", {"x", "x", "x"}, {"a"}, {{"softcap", 2.0f}});
     expect({0.8682f, 2.1318f, 1.1029f, 1.8971f, 0.945f, 2.055f});

@@ -57,6 +57,12 @@ Names pattern(OnnxModel model, const std::string& last, std::int64_t channels = 
 }
 
 template <class Kind>
+std::ptrdiff_t count(const ImportedNetwork& network) {
+  return std::ranges::count_if(network.graph.nodes(),
+                               [](const Node& node) { return std::holds_alternative<Kind>(node.operation); });
+}
+
+template <class Kind>
 const Kind& only(const ImportedNetwork& network) {
   for (const Node& node : network.graph.nodes())
     if (const auto* found = std::get_if<Kind>(&node.operation)) return *found;
@@ -433,13 +439,13 @@ TEST_CASE("Attention by its parts is one layer") {
     model.node("Reshape", {name + "t", "by_head"}, {name});
   };
   Names expected{"input: image input 1x1x6x4", "n_t: reshape 1x6x4", "in_proj: linear 1x6x12", "n_h: attention 1x6x4"};
-  bool found = true;
+  bool packed = true;
   SECTION("of queries, keys and values") {
     for (const auto& [name, number] : {std::pair{"q", 0}, {"k", 1}, {"v", 2}}) part(name, number);
   }
   SECTION("of values, keys and queries") {
     for (const auto& [name, number] : {std::pair{"q", 2}, {"k", 1}, {"v", 0}}) part(name, number);
-    found = false;
+    packed = false;
   }
   model.node("Transpose", {"k"}, {"turned"}, {{"perm", Wholes{0, 1, 3, 2}}});
   model.node("Mul", {"q", "root"}, {"qs"}).node("Mul", {"turned", "root"}, {"ks"}).node("MatMul", {"qs", "ks"}, {"a"});
@@ -449,16 +455,62 @@ TEST_CASE("Attention by its parts is one layer") {
   model.node("Transpose", {"e"}, {"b"}, {{"perm", Wholes{1, 0, 2}}}).node("Flatten", {"b"}, {"y"});
   const ImportedNetwork network = model.read();
   const Names made = layers(network);
-  if (found) {
-    REQUIRE(made.size() > expected.size());
-    CHECK(Names(made.begin(), made.begin() + 4) == expected);
-    CHECK(only<Attention>(network).heads == 2);
-    CHECK(!only<Attention>(network).causal);
-  } else {
-    CHECK(std::ranges::count_if(network.graph.nodes(), [](const Node& node) {
-            return std::holds_alternative<MatrixProduct>(node.operation);
-          }) == 2);
+  CHECK(only<Attention>(network).heads == 2);
+  CHECK(!only<Attention>(network).causal);
+  REQUIRE(made.size() > expected.size());
+  CHECK((Names(made.begin(), made.begin() + 4) == expected) == packed);
+  CHECK(count<Concat>(network) == (packed ? 0 : 1));
+}
+
+// As PyTorch's newer exporter writes scaled_dot_product_attention: keys are transposed with the batch and the heads
+// joined.
+TEST_CASE("Attention of layers of their own is one layer") {
+  OnnxModel model({-1, 1, 6, 4});
+  const auto shape = [&](const std::string& name, const Wholes& extents) {
+    model.tensor<std::int64_t>(name, {static_cast<std::int64_t>(extents.size())}, extents);
+  };
+  shape("tokens", {0, 6, 4});
+  shape("heads", {0, 6, 2, 2});
+  shape("joined", {-1, 6, 2});
+  shape("by_head", {-1, 2, 2, 6});
+  model.node("Reshape", {"x", "tokens"}, {"t"});
+  for (const std::string& name : Names{"q", "k", "v"}) {
+    model.parameter(name + "_proj.weight", {4, 4}).node("MatMul", {"t", name + "_proj.weight"}, {name + "m"});
+    model.node("Reshape", {name + "m", "heads"}, {name + "h"});
+    model.node("Transpose", {name + "h"}, {name}, {{"perm", Wholes{0, 2, 1, 3}}});
   }
+  model.node("Reshape", {"k", "joined"}, {"k3"}).node("Transpose", {"k3"}, {"k3t"}, {{"perm", Wholes{0, 2, 1}}});
+  model.node("Reshape", {"k3t", "by_head"}, {"turned"});
+  bool causal = false, found = true;
+  std::vector<float> mask(36, 0);
+  float root = 0.8408964f;  // 2^-1/4, for the queries and for the keys
+  SECTION("of all tokens") {}
+  SECTION("causal") {
+    causal = true;
+  }
+  SECTION("with another scale") {
+    root = 0.5f;
+  }
+  SECTION("with another mask") {
+    mask[1] = -1;
+    found = false;
+  }
+  for (std::size_t i = 0; causal && i < 36; ++i)
+    if (i % 6 > i / 6) mask[i] = std::numeric_limits<float>::lowest();
+  const bool masked = causal || !found;
+  model.tensor<float>("onnx::mask", {1, 1, 6, 6}, mask).number("root", root);
+  model.node("Mul", {"q", "root"}, {"qs"}).node("Mul", {"turned", "root"}, {"ks"}).node("MatMul", {"qs", "ks"}, {"p"});
+  if (masked) model.node("Add", {"p", "onnx::mask"}, {"a"});
+  model.node("Softmax", {masked ? "a" : "p"}, {"w"}, {{"axis", -1}}).node("MatMul", {"w", "v"}, {"h"});
+  model.node("Transpose", {"h"}, {"b"}, {{"perm", Wholes{0, 2, 1, 3}}}).node("Flatten", {"b"}, {"y"});
+  const ImportedNetwork network = model.read();
+  CHECK(count<MatrixProduct>(network) == (found ? 0 : 2));
+  if (!found) return;
+  CHECK(only<Attention>(network).heads == 2);
+  CHECK(only<Attention>(network).causal == causal);
+  CHECK(count<Concat>(network) == 1);
+  CHECK(count<Transpose>(network) == 0);
+  CHECK(count<Activation>(network) == (root == 0.5f ? 1 : 0));
 }
 
 TEST_CASE("The last layer is replaced if the data has another number of classes") {
