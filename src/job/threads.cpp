@@ -59,14 +59,6 @@ std::vector<cpu_set_t> masks_of(const World& node) {
   return masks;
 }
 
-// Returns how many processors this node's ranks may use.
-int processors_of(const World& node) {
-  cpu_set_t together;
-  CPU_ZERO(&together);
-  for (const cpu_set_t& mask : masks_of(node)) CPU_OR(&together, &together, &mask);
-  return std::min(CPU_COUNT(&together), allowed_processors().count);
-}
-
 ThreadWishes wishes_of(int option) {
   cpu_set_t mask;
   CPU_ZERO(&mask);
@@ -128,6 +120,13 @@ std::vector<int> shares_of(const std::vector<cpu_set_t>& masks, int quota) {
     whole.push_back(share > 0 ? std::max(static_cast<int>(within + kRounding), 1) : INT_MAX);
   }
   return whole;
+}
+
+int processors_of(const World& node) {
+  cpu_set_t together;
+  CPU_ZERO(&together);
+  for (const cpu_set_t& mask : masks_of(node)) CPU_OR(&together, &together, &mask);
+  return std::min(CPU_COUNT(&together), allowed_processors().count);
 }
 
 ThreadReport report_threads(const World& world, const Threads& own) {

@@ -40,6 +40,9 @@ Threads choose_threads(const World& world, int option);
 // factor. An empty mask, which the system could not give, has no limit.
 std::vector<int> shares_of(const std::vector<cpu_set_t>& masks, int quota);
 
+// Returns the number of processors that the ranks of a node may use together. Collective.
+int processors_of(const World& node);
+
 // Reports, on rank 0, all ranks' threads and the processors that they may use. Warns if a node's ranks have more
 // threads than processors, and passes on choose_threads()'s warnings. Collective.
 struct ThreadReport {

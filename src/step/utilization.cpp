@@ -2,8 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <numeric>
+
 #include "kernels/cpu/loops/arithmetic.h"
 #include "models/graph/cost.h"
+#include "src/job/threads.h"
 
 namespace annulus {
 namespace {
@@ -22,10 +26,18 @@ std::string Utilization::peak_text() const {
                      1e-9 * *peak_flops_per_second);
 }
 
+double node_peak(std::span<const double> sums, std::span<const double> fastest, int processors) {
+  const double sum = std::accumulate(sums.begin(), sums.end(), 0.0);
+  return processors > 0 ? std::min(sum, processors * std::ranges::max(fastest)) : sum;
+}
+
 Utilization measure_utilization(const World& world, const Device& device, const Graph& graph) {
   Utilization found{.sample_flops = static_cast<double>(total_cost(graph).training_flops), .peak_flops_per_second = {}};
   if (!device.info().shares_host_memory) return found;
-  double peak = cpu::peak_flops_per_second(kPeakSeconds);
+  const cpu::PeakRate own = cpu::peak_flops_per_second(kPeakSeconds);
+  const World node = world.node();
+  const double all = node_peak(node.gather(own.sum), node.gather(own.fastest), processors_of(node));
+  double peak = node.root() ? all : 0;
   world.sum({&peak, 1});
   found.peak_flops_per_second = peak;
   return found;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <optional>
+#include <span>
 #include <string>
 
 #include "collectives/world/world.h"
@@ -17,7 +18,7 @@ namespace annulus {
 // The model FLOPs are those of forward and backward (Cost::training_flops). Recomputed activations count once. Winograd
 // convolutions count as direct ones, so networks of 3x3 convolutions may exceed 100 %. The peak is that of float32
 // multiply-adds in the vector registers of all threads of all ranks, measured at the start, which needs no knowledge of
-// clock rates and vector units. Threads that share a core are counted separately.
+// clock rates and vector units; see node_peak().
 struct Utilization {
   double sample_flops = 0;                      // of training on a sample
   std::optional<double> peak_flops_per_second;  // of all ranks; unknown on GPUs, whose runtime does not report it
@@ -27,6 +28,11 @@ struct Utilization {
 
   std::string peak_text() const;  // "153.2 GFLOP/s, ..."; REQUIRES: it is known
 };
+
+// Returns the peak FLOP/s of a node whose ranks may use `processors`, from each rank's measured rates: their sum, but
+// not more than all processors at the fastest thread's rate, because threads that take turns on a processor each
+// measure all of it. An unknown number of processors (0) is no limit.
+double node_peak(std::span<const double> sums, std::span<const double> fastest, int processors);
 
 // Takes hundredths of a second. Collective; the same on every rank.
 Utilization measure_utilization(const World& world, const Device& device, const Graph& graph);

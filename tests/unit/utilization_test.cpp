@@ -29,6 +29,17 @@ TEST_CASE("utilization is the share of the peak that the model's FLOPs need") {
   CHECK_FALSE(Utilization{.sample_flops = 3e6, .peak_flops_per_second = {}}.share(100, 0.5).has_value());
 }
 
+TEST_CASE("the peak of a node is what its processors can do, however many threads take turns on them") {
+  const std::vector<double> one{250}, four{250, 250, 200, 150}, fastest_of_four{250, 250, 200, 150};
+  const std::vector<double> two_threads{480}, fastest_of_two{250};
+  CHECK(node_peak(one, one, 2) == 250);                     // a single thread on 2 processors
+  CHECK(node_peak(two_threads, fastest_of_two, 2) == 480);  // a thread for each processor
+  CHECK(node_peak(two_threads, fastest_of_two, 1) == 250);  // 2 threads on a single processor
+  CHECK(node_peak(four, fastest_of_four, 2) == 500);        // twice as many ranks as processors
+  CHECK(node_peak(four, fastest_of_four, 4) == 850);        // a processor for each
+  CHECK(node_peak(two_threads, fastest_of_two, 0) == 480);  // unknown processors
+}
+
 TEST_CASE("training needs three times forward's FLOPs, fewer for frozen layers") {
   const Graph graph = make_model("lenet", neutral_task({28, 28, 1}, 10));
   const std::uint64_t forward = total_cost(graph).forward_flops;

@@ -10,9 +10,15 @@ namespace annulus::cpu {
 // additions all threads did together: for each round, 20 x the floats in a register.
 double compute_in_registers(std::size_t rounds);
 
-// Returns the peak rate of these operations per second. Every thread computes in many short bursts for `seconds`, and
-// the rates of the threads' fastest bursts are added up, so it does not matter if a thread is interrupted at times, or
-// shares a core.
-double peak_flops_per_second(double seconds);
+// Operations per second.
+struct PeakRate {
+  double sum = 0;      // all threads'
+  double fastest = 0;  // the fastest thread's
+};
+
+// Measures the peak rates. Every thread computes in many short bursts for `seconds`, and the fastest burst of each
+// counts, so it does not matter if a thread is interrupted at times. If there are more threads than processors, the
+// sum is more than the processors can do together.
+PeakRate peak_flops_per_second(double seconds);
 
 }  // namespace annulus::cpu
