@@ -11,6 +11,7 @@
 #include <string>
 #include <system_error>
 
+#include "collectives/world/abort.h"
 #include "collectives/world/world.h"
 #include "kernels/base/allowed_resources.h"
 #include "kernels/base/relaxed.h"
@@ -87,7 +88,7 @@ int end_job(const annulus::World& world, const std::exception& error) {
   if (!world.root()) annulus::let_first_rank_report();
   report(fmt::format("{}{}", world.root() ? "" : fmt::format("rank {}: ", world.rank()), message_of(error)));
   annulus::report_job_status(EXIT_FAILURE, 0);
-  if (world.size() > 1) MPI_Abort(MPI_COMM_WORLD, EXIT_FAILURE);
+  if (world.size() > 1) annulus::abort_job(EXIT_FAILURE);
   return EXIT_FAILURE;
 }
 

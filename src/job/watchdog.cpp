@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "collectives/all_reduce.h"
+#include "collectives/world/abort.h"
 #include "src/io/terminal.h"
 
 namespace annulus {
@@ -166,7 +167,7 @@ void end_stalled_job(int rank, const Stall& stall) {
   write_to_stderr({line.data(), line.size()});
   std::this_thread::sleep_for(std::chrono::seconds(1));
   alarm(5);  // SIGALRM ends this process, and with it the job, if MPI fails to
-  if (mpi_is_up()) MPI_Abort(MPI_COMM_WORLD, EXIT_FAILURE);
+  if (mpi_is_up()) abort_job(EXIT_FAILURE);
   std::_Exit(EXIT_FAILURE);
 }
 
