@@ -129,7 +129,7 @@ std::optional<std::vector<Membership::Loss>> Membership::agree(std::uint64_t com
     if (const Peer& peer = peers_[static_cast<std::size_t>(rank)]; peer.standing == present)
       members.push_back(rank);
     else
-      losses.push_back({rank, peer.host, peer.since});
+      losses.push_back({rank, peer.host, peer.since, peer.standing == excluded});
   members_ = std::move(members);
   world_.continue_with(members_, static_cast<int>(peers_.size() - members_.size()));
   disturbed_ = false;
@@ -138,7 +138,7 @@ std::optional<std::vector<Membership::Loss>> Membership::agree(std::uint64_t com
 
 void Membership::exclude(int rank_in_job) {
   const std::scoped_lock lock(mutex_);
-  lose(static_cast<std::size_t>(rank_in_job), ended, now_seconds());
+  lose(static_cast<std::size_t>(rank_in_job), excluded, now_seconds());
 }
 
 void Membership::leave(int status) {
@@ -232,7 +232,7 @@ void Membership::take(std::size_t rank, const std::vector<std::byte>& report) {
   if (report[kFailed] != std::byte{0} && (!failed_ || rank < own_)) end_with(EXIT_FAILURE, "");
   for (std::size_t other = 0; other < peers_.size(); ++other)
     if (const auto standing = static_cast<Standing>(report[kStandings + other]); standing != present)
-      lose(other, standing, now_seconds() - (standing == ended ? 0 : lost_after_));
+      lose(other, standing, now_seconds() - (standing >= ended ? 0 : lost_after_));
 }
 
 void Membership::notice_silence() {
@@ -363,7 +363,7 @@ bool Membership::may_go_on() const {
   std::optional<bool> first_is_alive;  // among the members that may live
   for (const int rank : members_) {
     const Standing standing = peers_[static_cast<std::size_t>(rank)].standing;
-    if (standing == silenced || standing == ended) continue;
+    if (standing >= silenced) continue;
     ++(standing == present ? alive : unknown);
     if (!first_is_alive) first_is_alive = standing == present;
   }

@@ -37,7 +37,8 @@ class Membership {
   struct Loss {
     int rank;  // in the job
     std::string host;
-    double since;  // in now_seconds(): when the rank ended, or was last heard
+    double since;   // in now_seconds(): when the rank ended, or was last heard
+    bool excluded;  // by exclude()
   };
 
   // From now on, a loss interrupts `world` (World::lose). `lost_after`: seconds of silence after which a rank counts as
@@ -67,8 +68,8 @@ class Membership {
   void fail_everywhere();
 
  private:
-  // A silent rank is silenced when the process has been seen to end.
-  enum Standing : std::uint8_t { present, silent, silenced, ended };
+  // A silent rank is silenced when the process has been seen to end. A rank that was excluded stays so.
+  enum Standing : std::uint8_t { present, silent, silenced, ended, excluded };
 
   struct Peer {
     int node = 0;

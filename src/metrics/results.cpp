@@ -169,11 +169,9 @@ nlohmann::json to_json(const NoiseScale& noise) {
 }
 
 nlohmann::json to_json(const LostRank& loss) {
-  return {{"rank", loss.rank},
-          {"host", loss.host},
-          {"step", loss.step},
-          {"repeated_steps", loss.repeated_steps},
-          {"seconds", loss.seconds}};
+  return {{"rank", loss.rank},       {"host", loss.host},
+          {"step", loss.step},       {"repeated_steps", loss.repeated_steps},
+          {"seconds", loss.seconds}, {"excluded", loss.excluded}};
 }
 
 nlohmann::json to_json(const PipelineResult& pipeline) {
@@ -255,8 +253,8 @@ std::string summary(const RunResult& r) {
   if (const auto mfu = r.mfu())
     text += fmt::format("MFU (model FLOPs utilization) {:.1f} % of {}\n", 100 * *mfu, r.utilization.peak_text());
   for (const LostRank& loss : r.losses)
-    text += fmt::format("rank {} on {} was lost: {:.2f} s until the others went on after step {}, {} step{} repeated\n",
-                        loss.rank, printable(loss.host), loss.seconds, loss.step, loss.repeated_steps,
+    text += fmt::format("rank {} on {} {}: {:.2f} s until the others went on after step {}, {} step{} repeated\n",
+                        loss.rank, printable(loss.host), loss.fate(), loss.seconds, loss.step, loss.repeated_steps,
                         loss.repeated_steps == 1 ? "" : "s");
   text += ledger_table(r.accounts);
   if (const std::string late = lateness_line(r.accounts); !late.empty()) text += "  " + late + '\n';

@@ -46,7 +46,7 @@ struct TestResult {
   double seconds = 0;
 };
 
-// A rank that was lost while survivors went on.
+// A rank that was lost while survivors went on, or excluded.
 struct LostRank {
   int rank = 0;  // in the job
   std::string host;
@@ -54,6 +54,9 @@ struct LostRank {
   std::uint64_t repeated_steps = 0;  // that rank 0 had completed beyond it
   double since = 0;                  // in now_seconds(): when it ended, or was last heard
   double seconds = 0;                // from then until the next step began
+  bool excluded = false;             // by annulus control
+
+  std::string fate() const { return excluded ? "was excluded" : "was lost"; }
 };
 
 // A pipeline's stages.

@@ -118,7 +118,8 @@ bool Survival::agree(std::uint64_t completed_section, bool meets) {
   agreed_ = true;
   regrouped_ = false;
   std::vector<LostRank>& losses = record_.result.losses;
-  for (const Membership::Loss& loss : *further) losses.push_back({loss.rank, loss.host, 0, 0, loss.since, 0});
+  for (const Membership::Loss& loss : *further)
+    losses.push_back({loss.rank, loss.host, 0, 0, loss.since, 0, loss.excluded});
   if (world_.root()) lead();
   replica_.all_reduce.continue_in(world_);
   const auto same = [this](std::uint64_t number) {
@@ -226,7 +227,7 @@ void Survival::report(std::span<LostRank> losses) {
     loss.step = state_.step;
     loss.repeated_steps = repeated;
     record_.progress.line(printable(fmt::format(
-        "rank {} on {} was lost in step {}: {} rank{} go{} on after step {}", loss.rank, loss.host, reached_ + 1,
+        "rank {} on {} {} in step {}: {} rank{} go{} on after step {}", loss.rank, loss.host, loss.fate(), reached_ + 1,
         world_.size(), world_.size() == 1 ? "" : "s", world_.size() == 1 ? "es" : "", state_.step)));
   }
   if (static_cast<std::size_t>(world_.size()) < inputs_.options.survival.min_ranks) {

@@ -151,7 +151,8 @@ class Survive(UndisturbedTest):
         result = finish(process)
         self.assertEqual(result.messages[1:], ["annulus: the job ends with status 75, ranks lost: 1"], str(result))
         loss, = json.loads((out / "results.json").read_text())["losses"]
-        self.assertEqual(loss["rank"], 2)
+        self.assertEqual((loss["rank"], loss["excluded"]), (2, True))
+        self.assertEqual((result.out.count(" was excluded in step "), result.out.count("was lost")), (1, 0), result.out)
         step = helper.read_checkpoint(out / "checkpoint.h5")["attributes"]["step"]
         undisturbed = self.folder / "undisturbed"
         self.train(undisturbed, **{**RUN, "epochs": 1000000, "max_steps": step})
