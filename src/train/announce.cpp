@@ -1,20 +1,33 @@
 #include "src/train/announce.h"
 
+#include <fmt/chrono.h>
 #include <fmt/ranges.h>
 
+#include <chrono>
 #include <cstdio>
+#include <cstdlib>
+#include <vector>
 
 #include "models/graph/cost.h"
 #include "src/io/bytes.h"
 #include "src/io/printable.h"
 #include "src/io/terminal.h"
+#include "src/job/batch_job.h"
 #include "src/job/foreign_launcher.h"
+#include "src/job/machine.h"
 #include "src/job/open_device.h"
 #include "src/job/threads.h"
 
 namespace annulus {
 
 namespace {
+
+// "2026-11-28T02:00:00Z on node7, Slurm job 123_4, restart 1": identifies a job in a log that several jobs write.
+std::string start() {
+  const std::string job = batch_job([](const char* name) { return std::getenv(name); });
+  return fmt::format("{:%FT%T}Z on {}{}{}", std::chrono::floor<std::chrono::seconds>(std::chrono::system_clock::now()),
+                     host_name(), job.empty() ? "" : ", ", printable(job));
+}
 
 // "54000 training, 6000 validation and 10000 test"
 std::string splits(const TrainingInputs& inputs) {
@@ -41,6 +54,7 @@ void announce(const TrainingInputs& inputs, const Replica& replica, const RunRec
   const std::string mark = emphasized(stdout, Emphasis::warning, "warning");
   fmt::print("annulus {}: {} on {} rank{}, {}\n", ANNULUS_VERSION, options.model, world.size(),
              world.size() == 1 ? "" : "s", device.info().description);
+  if (!is_terminal(stdout)) fmt::print("  started     {}\n", start());
   if (device.info().shares_host_memory) {
     fmt::print("  threads     {}\n", threads.text);
     if (!threads.warning.empty()) fmt::print("  {}     {}\n", mark, threads.warning);
