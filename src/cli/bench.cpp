@@ -21,11 +21,11 @@ namespace {
 
 // Adds options for benchmarks that measure a table's rows in turns.
 template <class Options>
-void add_table_options(CLI::App& command, Options& options) {
+void add_table_options(CLI::App& command, Command& chosen, Options& options) {
   command.add_option("--seconds", options.seconds, "Seconds to measure each row")
       ->transform(number_above(0))
       ->capture_default_str();
-  command.add_option("--json", options.json, "JSON file to write the table to")->type_name("FILE");
+  add_json_option(command, chosen, options.json, "JSON file to write the table to");
   add_overwrite_option(command, options.overwrite);
 }
 
@@ -42,7 +42,7 @@ void add_bench_input(CLI::App& bench, Command& chosen) {
   input->add_option("--seed", o.seed, "Random seed (sample order, augmentation)")
       ->transform(kSeed)
       ->capture_default_str();
-  input->add_option("--json", o.json, "JSON file to write the result to")->type_name("FILE");
+  add_json_option(*input, chosen, o.json, "JSON file to write the result to");
   add_overwrite_option(*input, o.overwrite);
   add_input_options(*input, o.data, Purpose::training);
   input->get_option("--workers")->description("Reader threads per rank; 0: one");
@@ -65,7 +65,7 @@ void add_bench_noise(CLI::App& bench, Command& chosen) {
       ->transform(number_from(0.1, 1e5))
       ->capture_default_str();
   add_threads_option(*noise, o.threads);
-  add_table_options(*noise, o);
+  add_table_options(*noise, chosen, o);
   noise->callback([&chosen, noise, options] {
     options->configuration = noise->config_to_str(true, false);
     chosen.run = [options](const World& world, Watchdog&) {
@@ -108,7 +108,7 @@ void add_bench_all_reduce(CLI::App& bench, Command& chosen) {
       ->default_str("auto,message-ring,mpi");
   add_wire_option(*reduce, o.wire);
   add_device_options(*reduce, o.device);
-  add_table_options(*reduce, o);
+  add_table_options(*reduce, chosen, o);
   reduce->callback([&chosen, reduce, options, sizes] {
     options->sizes_bytes = parse_sizes("--sizes", *sizes, byte_size(1, std::uint64_t{1} << 40));
     if (options->verb != "all-reduce" && reduce->count("--algorithms") == 0)
@@ -137,7 +137,7 @@ void add_bench_links(CLI::App& bench, Command& chosen) {
       ->transform(byte_size(1, std::uint64_t{1} << 30))
       ->type_name("SIZE")
       ->default_str("4MiB");
-  add_table_options(*links, o);
+  add_table_options(*links, chosen, o);
   links->get_option("--seconds")->description("Seconds to measure each pair of ranks");
   links->callback([&chosen, links, options] {
     options->configuration = links->config_to_str(true, false);
@@ -180,10 +180,10 @@ void add_step_work_options(CLI::App& step, BenchStepOptions& s) {
   for (const char* given : {"--image", "--classes", "--vocabulary", "--from"}) data->excludes(step.get_option(given));
 }
 
-void add_step_options(CLI::App& step, BenchStepOptions& s) {
+void add_step_options(CLI::App& step, Command& chosen, BenchStepOptions& s) {
   add_step_work_options(step, s);
   add_recompute_option(step, s.recompute);
-  add_table_options(step, s);
+  add_table_options(step, chosen, s);
   step.add_option("--all-reduce", s.all_reduces,
                   fmt::format("{}, or none (no communication). Several are measured in turns", kAllReduceHelp))
       ->group("All-reduce")
@@ -205,7 +205,7 @@ void add_step_options(CLI::App& step, BenchStepOptions& s) {
 void add_bench_step(CLI::App& bench, Command& chosen) {
   auto* step = bench.add_subcommand("step", "Time the training step on random samples, or on those of data files");
   auto step_options = std::make_shared<BenchStepOptions>();
-  add_step_options(*step, *step_options);
+  add_step_options(*step, chosen, *step_options);
   step->callback([&chosen, step, step_options] {
     if (step_options->shards > 0 &&
         (step_options->all_reduces != std::vector<std::string>{"auto"} || step_options->wire != "fp32"))

@@ -19,7 +19,7 @@ void add_show(CLI::App& parent, Command& chosen) {
   auto* command = parent.add_subcommand("show", "Show a checkpoint: attributes, tensors, shapes and norms");
   auto options = std::make_shared<Options>();
   command->add_option("CHECKPOINT", options->place, kPlaceHelp)->required();
-  command->add_option("--json", options->json, "JSON file to write the description to")->type_name("FILE");
+  add_json_option(*command, chosen, options->json, "JSON file to write the description to");
   add_overwrite_option(*command, options->overwrite);
   command->callback([&chosen, options] {
     chosen.run_without_mpi = [options] {

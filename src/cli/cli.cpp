@@ -142,6 +142,7 @@ Command parse_command_line(int argc, char** argv, bool speaks) {
     fmt::print("{}", app.help());
     std::exit(status_after_output(kUsageExitCode));
   }
+  arrange_output(chosen.reports_on_stdout, chosen.quiet);
   return chosen;
 }
 

@@ -14,6 +14,8 @@ struct Command {
   std::function<int()> run_without_mpi;
   std::string device = "cpu";              // --device
   bool accepts_foreign_launchers = false;  // the command reports them; see src/job/foreign_launcher.h
+  bool reports_on_stdout = false;          // --json -
+  bool quiet = false;                      // --quiet
   double stall_seconds = kStallSeconds;    // the watchdog's limit, from MPI_Init on; 0: none
 };
 

@@ -8,6 +8,7 @@
 #include "kernels/base/error.h"
 #include "src/cli/choices.h"
 #include "src/cli/numbers.h"
+#include "src/io/standard_output.h"
 
 namespace annulus {
 
@@ -138,6 +139,17 @@ void add_stall_option(CLI::App& command, Command& chosen) {
                   "Seconds without progress until every rank reports its position and the job is aborted; 0: never")
       ->transform(number_from(0))
       ->capture_default_str();
+}
+
+CLI::Option* add_json_option(CLI::App& command, Command& chosen, std::filesystem::path& file, const std::string& help) {
+  const auto parse = [&chosen, &file](const std::string& name) {
+    file = name;
+    chosen.reports_on_stdout = name == kStandardOutput;
+  };
+  return command
+      .add_option_function<std::string>("--json", parse,
+                                        help + "; -: standard output, and all other output goes to standard error")
+      ->type_name("FILE");
 }
 
 void add_overwrite_option(CLI::App& command, bool& overwrite) {

@@ -53,6 +53,9 @@ void add_timeline_options(CLI::App& command, TimelineOptions& options);
 // Adds an option for commands that report progress to the Watchdog.
 void add_stall_option(CLI::App& command, Command& chosen);
 
+// Adds --json, the file of a command's report; "-" is standard output. `help`: "JSON file to write the table to".
+CLI::Option* add_json_option(CLI::App& command, Command& chosen, std::filesystem::path& file, const std::string& help);
+
 // Add --overwrite, and apply src/io/output_file.h's rule on rank 0.
 void add_overwrite_option(CLI::App& command, bool& overwrite);
 void expect_replaceable(const World& world, const std::vector<Output>& outputs,

@@ -40,10 +40,8 @@ void add_eval(CLI::App& app, Command& chosen) {
   command->add_flag(
       "--per-class", o.per_class,
       "Report precision, recall and F1 of each class and the most frequent confusions; --json: all of them");
-  command
-      ->add_option("--json", o.json,
-                   "JSON file to write the result to; with --follow a line for each checkpoint is appended")
-      ->type_name("FILE");
+  add_json_option(*command, chosen, o.json,
+                  "JSON file to write the result to; with --follow a line for each checkpoint is appended");
   add_overwrite_option(*command, o.overwrite);
   add_data_changed_flag(*command, o.data_changed, "Accept data whose classes differ from the checkpoint's");
   add_stall_option(*command, chosen);
@@ -53,6 +51,8 @@ void add_eval(CLI::App& app, Command& chosen) {
     if (checkpoint->empty() && follow->empty())
       throw CLI::ValidationError("--checkpoint", "give a checkpoint, or --follow RUN");
     options->follow = !follow->empty();
+    if (options->follow && chosen.reports_on_stdout)
+      throw CLI::ValidationError("--json", "with --follow the results are appended to a file: give one instead of -");
     chosen.device = options->device.device;
     chosen.run = [options](const World& world, Watchdog& watchdog) {
       std::vector<std::filesystem::path> inputs = data_files(options->data.files);

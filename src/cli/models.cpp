@@ -39,8 +39,7 @@ void add_models(CLI::App& app, Command& chosen) {
   command->add_option("--check", o.check, "ONNX file to check: list every node that cannot be trained")
       ->type_name("FILE");
   add_pixels_option(*command, o.pixels);
-  command->add_option("--json", o.json, "JSON file to write the table, or the result of --check, to")
-      ->type_name("FILE");
+  add_json_option(*command, chosen, o.json, "JSON file to write the table, or the result of --check, to");
   add_overwrite_option(*command, o.overwrite);
   command->callback([&chosen, options] {
     chosen.run_without_mpi = [options] {

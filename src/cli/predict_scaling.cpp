@@ -131,7 +131,7 @@ void add_predict_scaling(CLI::App& app, Command& chosen) {
       ->add_option("--noise", o.noise,
                    "results.json of a run, whose gradient-noise scale predicts the time to the same loss")
       ->type_name("FILE");
-  command->add_option("--json", o.json, "JSON file to write the table to")->type_name("FILE");
+  add_json_option(*command, chosen, o.json, "JSON file to write the table to");
   add_overwrite_option(*command, o.overwrite);
   command->callback([&chosen, command, options, wire] {
     expect_links(*command, *options);

@@ -88,6 +88,21 @@ void add_main_options(CLI::App& command, TrainOptions& o) {
       ->configurable(false);
 }
 
+void add_output_options(CLI::App& command, TrainLine& line, Command& chosen) {
+  add_json_option(command, chosen, line.options.json, "JSON file to write OUT/results.json to as well, at the end")
+      ->configurable(false);
+  command.add_flag("--quiet", chosen.quiet, "Print only errors, warnings and the result")->configurable(false);
+  command.add_flag("--print-config", line.prints, "Print all settings, in the form of OUT/config.toml, and exit")
+      ->configurable(false);
+  command
+      .add_option("--export-best", line.best,
+                  "Export the weights of the best evaluation when the run is complete: an ONNX file, or with the "
+                  "extension .safetensors weights for PyTorch, as annulus export does")
+      ->type_name("FILE")
+      ->configurable(false)
+      ->group("Checkpoints");
+}
+
 // Throws if options contradict each other.
 void check(const CLI::App& command, TrainLine& line) {
   try {
@@ -106,8 +121,10 @@ int run(const World& world, const TrainLine& line, Watchdog& watchdog) {
   std::ranges::move(data_files(o.data.validation), std::back_inserter(inputs));
   if (is_network_file(o.model)) inputs.push_back(o.model);
   if (o.weights != "random" && o.weights != "auto") inputs.push_back(o.weights);
-  expect_replaceable(world, {{o.timeline.file, FileKind::timeline}, {line.best, export_kind(line.best)}}, inputs,
-                     o.overwrite);
+  expect_replaceable(
+      world,
+      {{o.timeline.file, FileKind::timeline}, {line.best, export_kind(line.best)}, {o.json, FileKind::run_results}},
+      inputs, o.overwrite);
   expect_export_name(line.best);
   return train(world, o, watchdog);
 }
@@ -159,15 +176,7 @@ void add_train(CLI::App& app, Command& chosen) {
   add_device_options(*command, o.device);
   add_timeline_options(*command, o.timeline);
   add_fault_option(*command, o.faults);
-  command->add_flag("--print-config", line->prints, "Print all settings, in the form of OUT/config.toml, and exit")
-      ->configurable(false);
-  command
-      ->add_option("--export-best", line->best,
-                   "Export the weights of the best evaluation when the run is complete: an ONNX file, or with the "
-                   "extension .safetensors weights for PyTorch, as annulus export does")
-      ->type_name("FILE")
-      ->configurable(false)
-      ->group("Checkpoints");
+  add_output_options(*command, *line, chosen);
   command->callback([&chosen, command, line] {
     check(*command, *line);
     choose(*command, line, chosen);

@@ -13,6 +13,7 @@
 #include "src/io/file_io.h"
 #include "src/io/hdf5.h"
 #include "src/io/json.h"
+#include "src/io/standard_output.h"
 
 namespace annulus {
 namespace {
@@ -70,6 +71,11 @@ bool is_report(const fs::path& file, FileKind kind) {
   std::ifstream stream(file, std::ios::binary);
   const nlohmann::json report = try_parse_json(stream);
   return report.is_object() && report.value("kind", nlohmann::json()) == name(kind);
+}
+
+// Whether write_json() writes this kind.
+bool is_report(FileKind kind) {
+  return kind >= FileKind::run_results && kind != FileKind::run_evaluation;
 }
 
 bool is_recognized(const fs::path& file, FileKind kind) {
@@ -153,7 +159,7 @@ std::string_view name(FileKind kind) {
 
 void expect_replaceable(const Output& output, const std::vector<fs::path>& inputs, bool overwrite) {
   const fs::path& file = output.file;
-  if (file.empty()) return;
+  if (file.empty() || (file == kStandardOutput && is_report(output.kind))) return;
   expect_writable_folder(file);
   std::error_code error;
   const fs::file_status status = fs::status(file, error);

@@ -6,6 +6,7 @@
 
 #include "kernels/base/clock.h"
 #include "src/io/printable.h"
+#include "src/io/standard_output.h"
 #include "src/io/terminal.h"
 
 namespace annulus {
@@ -80,6 +81,12 @@ void Meter::line(const std::string& text) {
   clear();
   fmt::print("{}\n", printable_lines(text));
   std::fflush(stdout);
+}
+
+void Meter::line_anyway(const std::string& text) {
+  if (!shown_) return;
+  clear();
+  print_anyway(printable_lines(text));
 }
 
 void Progress::begin(const std::string& what, std::size_t samples, const SampleUnit& unit) {

@@ -26,9 +26,10 @@ class Meter {
   void show(const std::string& what, double done, const std::string& details);
   // If it is due.
   void show_samples(const std::string& what, std::size_t samples, std::size_t of_samples, const SampleUnit& unit = {});
-  void line(const std::string& text);  // replaces the bar
-  void clear();                        // removes the bar
-  double seconds() const;              // since begin()
+  void line(const std::string& text);         // replaces the bar
+  void line_anyway(const std::string& text);  // also with --quiet, see print_anyway()
+  void clear();                               // removes the bar
+  double seconds() const;                     // since begin()
 
  private:
   std::FILE* stream_;
@@ -46,6 +47,7 @@ class Progress {
   void begin(const std::string& what, std::size_t samples, const SampleUnit& unit);  // counted from the epoch's first
   void update(std::size_t samples, double loss);                                     // that are done in the epoch
   void line(const std::string& text) { meter_.line(text); }
+  void line_anyway(const std::string& text) { meter_.line_anyway(text); }
   void show_here() { meter_ = Meter(true, Meter::Style::log); }  // this rank prints from now on
 
  private:

@@ -10,6 +10,7 @@
 #include "src/io/file_io.h"
 #include "src/io/json.h"
 #include "src/io/printable.h"
+#include "src/io/standard_output.h"
 #include "src/io/terminal.h"
 #include "src/io/version.h"
 #include "src/metrics/slow_down.h"
@@ -236,11 +237,15 @@ nlohmann::json to_json(const RunResult& r) {
   return json;
 }
 
+std::string outcome(const RunResult& r) {
+  if (r.test) return fmt::format("{}, with the best weights, of step {}", score_line(r.test->evaluation), r.test->step);
+  if (!r.evaluations.empty()) return score_line(r.evaluations.back().evaluation);
+  return bold(fmt::format("train loss {:.4f}", r.epochs.empty() ? 0 : r.epochs.back().train_loss));
+}
+
 std::string summary(const RunResult& r) {
   std::string text;
-  if (!r.evaluations.empty()) text += score_line(r.evaluations.back().evaluation) + '\n';
-  if (r.test)
-    text += fmt::format("{}, with the best weights, of step {}\n", score_line(r.test->evaluation), r.test->step);
+  if (r.test && !r.evaluations.empty()) text += score_line(r.evaluations.back().evaluation) + '\n';
   std::size_t skipped = 0;
   for (const EpochResult& epoch : r.epochs) skipped += epoch.skipped;
   for (const EvaluationResult& evaluation : r.evaluations) skipped += evaluation.evaluation.skipped;
@@ -295,6 +300,7 @@ nlohmann::json read_json(const std::filesystem::path& file) {
 void write_json(const std::filesystem::path& file, FileKind kind, nlohmann::json json) {
   json["kind"] = name(kind);
   const std::string text = json.dump(2) + '\n';
+  if (file == kStandardOutput) return write_report(text);
   write_atomically(file, std::as_bytes(std::span(text)));
 }
 

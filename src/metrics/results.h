@@ -108,7 +108,9 @@ nlohmann::json to_json(const NoiseScale& noise);
 nlohmann::json to_json(const LostRank& loss);
 nlohmann::json to_json(const PipelineResult& pipeline);
 nlohmann::json to_json(const RunResult& result);
-// Returns the text for the end of a run, for stdout.
+// Returns the result in a line: of the test, the last evaluation or, if there is none, the last epoch.
+std::string outcome(const RunResult& result);
+// Returns the text for the end of a run, before the outcome.
 std::string summary(const RunResult& result);
 
 // Adds the results that an earlier part of the run recorded in `file` up to this position. Does nothing if the file
@@ -119,7 +121,7 @@ void read_earlier_results(const std::filesystem::path& file, std::uint64_t epoch
 // Throws Error if the file cannot be read or is not a JSON object.
 nlohmann::json read_json(const std::filesystem::path& file);
 
-// Atomically writes a report that records its kind.
+// Writes a report that records its kind: atomically to a file, or to standard output (kStandardOutput).
 void write_json(const std::filesystem::path& file, FileKind kind, nlohmann::json json);
 
 }  // namespace annulus

@@ -11,6 +11,7 @@
 #include "models/graph/cost.h"
 #include "src/io/bytes.h"
 #include "src/io/printable.h"
+#include "src/io/standard_output.h"
 #include "src/io/terminal.h"
 #include "src/job/batch_job.h"
 #include "src/job/foreign_launcher.h"
@@ -57,7 +58,7 @@ void announce(const TrainingInputs& inputs, const Replica& replica, const RunRec
   if (!is_terminal(stdout)) fmt::print("  started     {}\n", start());
   if (device.info().shares_host_memory) {
     fmt::print("  threads     {}\n", threads.text);
-    if (!threads.warning.empty()) fmt::print("  {}     {}\n", mark, threads.warning);
+    if (!threads.warning.empty()) print_anyway(fmt::format("  {}     {}", mark, threads.warning));
   }
   const std::string each = data.is_text()   ? fmt::format("windows of {} tokens", data.length)
                            : data.encoded() ? "images"
@@ -81,7 +82,7 @@ void announce(const TrainingInputs& inputs, const Replica& replica, const RunRec
                summation_before);
   for (const std::string& text :
        {unused_tasks(world.size()), warning, unused_wire(replica.all_reduce, parse_wire_type(options.wire))})
-    if (!text.empty()) fmt::print("  {}     {}\n", mark, text);
+    if (!text.empty()) print_anyway(fmt::format("  {}     {}", mark, text));
   const std::size_t share = inputs.share(inputs.global_batch);
   const std::size_t parts = PartPlan(replica.step->part_plan()).of(inputs.global_batch, share).size();
   fmt::print("  step        global batch {} ({} on rank 0{}), the loss is the mean over it\n", inputs.global_batch,

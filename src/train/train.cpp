@@ -202,6 +202,13 @@ void pass_on_best(const TrainingInputs& inputs) {
   if (inputs.world.root() && inputs.options.on_complete) inputs.options.on_complete(inputs.checkpoints().best_file());
 }
 
+// Writes the results to --json, whether or not this job has changed them. On rank 0.
+void copy_results(const TrainingInputs& inputs) {
+  const TrainOptions& options = inputs.options;
+  if (inputs.world.root() && !options.json.empty())
+    write_json(options.json, FileKind::run_results, results_of(options));
+}
+
 // Whether the test images, which are evaluated at the end of a complete run, have been. Collective.
 bool is_tested(const TrainingInputs& inputs) {
   std::array<std::int64_t, 1> tested{!inputs.test};
@@ -306,6 +313,7 @@ int train_in(World& world, const TrainOptions& options, Watchdog& watchdog, Memb
     if (world.root()) report_nothing_to_do(inputs, state);
     activity.enter(Phase::ending);
     pass_on_best(inputs);
+    copy_results(inputs);
     return 0;
   }
   if (world.root()) write_atomically(options.out / "config.toml", std::as_bytes(std::span(options.configuration)));
@@ -325,6 +333,7 @@ int train_in(World& world, const TrainOptions& options, Watchdog& watchdog, Memb
   }
   activity.enter(Phase::ending);
   if (status == 0) pass_on_best(inputs);
+  copy_results(inputs);
   return status;
 }
 

@@ -79,11 +79,12 @@ struct TrainOptions {
   Interval checkpoint_every;         // and when the run stops, and after the best evaluation so far
   std::size_t keep = 2;              // number of most recent checkpoints to keep
   bool resume = false;
-  bool take_over = false;     // wait until another job hands the run over
-  bool data_changed = false;  // accept different data with --resume
-  std::vector<Fault> faults;  // for tests
-  std::string configuration;  // the configurable options as TOML, see OUT/config.toml
-  bool overwrite = false;     // replace any existing files
+  bool take_over = false;      // wait until another job hands the run over
+  bool data_changed = false;   // accept different data with --resume
+  std::vector<Fault> faults;   // for tests
+  std::string configuration;   // the configurable options as TOML, see OUT/config.toml
+  bool overwrite = false;      // replace any existing files
+  std::filesystem::path json;  // another file for the results; empty: none
   // Called on rank 0 with the best checkpoint when the run is complete, while the run's folder is claimed.
   std::function<void(const std::filesystem::path& best)> on_complete;
 };

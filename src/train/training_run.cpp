@@ -7,6 +7,7 @@
 #include "src/checkpoint/gather_stages.h"
 #include "src/checkpoint/restore.h"
 #include "src/io/folder_claim.h"
+#include "src/io/standard_output.h"
 #include "src/io/terminal.h"
 #include "src/job/machine.h"
 #include "src/job/signals.h"
@@ -44,7 +45,7 @@ TrainingRun::TrainingRun(const TrainingInputs& inputs, Replica& replica, RunReco
       loader_(*inputs.training, inputs.training_plan, inputs.batches_from(state.cursor)),
       metrics_(world_, inputs_.replicas(), options_.metrics, options_.out, state.step, record.result.unit,
                record.result.utilization, *replica.step, replica.optimizer, replica.ledger, record.noise,
-               record.activity, [&record](const std::string& line) { record.progress.line(line); }) {
+               record.activity, [&record](const std::string& line) { record.progress.line_anyway(line); }) {
   replica.step->hooks.peek_next = [this] { return loader_.peek(); };
   replica.step->hooks.before_part = [this](std::size_t number) { inject_before(state_.step + 1 + number); };
   if (const auto pace = inputs.strategy_plan().pace) pace_.emplace(*pace, inputs.workers());
@@ -64,10 +65,12 @@ int TrainingRun::run() {
   goes_on = goes_on && test();
   finish(goes_on ? "complete" : "stopped");
   if (goes_on) {
-    if (world_.root()) fmt::print("\n{}", summary(record_.result));
+    if (!world_.root()) return 0;
+    fmt::print("\n{}", summary(record_.result));
+    print_anyway(outcome(record_.result));
     return 0;
   }
-  record_.progress.line(
+  record_.progress.line_anyway(
       handed_over_ ? fmt::format("stopped after {} steps: another job continues this run", state_.step)
                    : fmt::format("stopped after {} steps, as requested; continue with the same command and --resume",
                                  state_.step));
@@ -429,9 +432,9 @@ void TrainingRun::warn_of_rise() {
   std::vector<double> losses;
   for (const EpochResult& epoch : epochs) losses.push_back(epoch.train_loss);
   if (const auto rise = loss_rise(losses))
-    record_.progress.line(fmt::format("{}the loss of epoch {} is {:.1f} times that of epoch {}: lower {}",
-                                      warning_mark(), epochs.back().epoch, rise->factor, epochs[rise->since].epoch,
-                                      remedies_for_rise(options_.strategy)));
+    record_.progress.line_anyway(fmt::format("{}the loss of epoch {} is {:.1f} times that of epoch {}: lower {}",
+                                             warning_mark(), epochs.back().epoch, rise->factor,
+                                             epochs[rise->since].epoch, remedies_for_rise(options_.strategy)));
 }
 
 void TrainingRun::finish(const std::string& status) {

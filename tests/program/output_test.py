@@ -54,6 +54,43 @@ class Output(helper.ProgramTest):
                 self.assertEqual(self.results(out)["status"], "complete")
                 self.succeed("checkpoint", "show", out)
 
+    def test_json_on_standard_output(self):
+        out = self.folder / "out"
+        result = self.succeed(*self.training(out, json="-"), ranks=2)
+        self.assertEqual(json.loads(result.out), self.results(out))
+        self.assertIn("epoch 1/1 ", result.err)
+        commands = (["models", "--json", "-"], ["checkpoint", "show", out, "--json=-"],
+                    ["eval", "--data", self.data, "--checkpoint", out, "--json", "-"],
+                    ["bench", "all-reduce", "--sizes", "4KiB", "--algorithms", "mpi", "--seconds", 0.01, "--json", "-"],
+                    self.training(out, resume=True, quiet=True, json="-"))
+        for command, result in helper.at_once(lambda command: helper.run(*command), commands):
+            with self.subTest(command):
+                self.assertEqual(result.status, 0, str(result))
+                self.assertIn("kind", json.loads(result.out))
+                self.assertNotEqual(result.err, "")
+        self.assertEqual(result.err.count("\n"), 1, str(result))  # --quiet
+        result = helper.run("eval", "--data", self.data, "--follow", out, "--json", "-")
+        self.assertEqual(result.status, 2, str(result))
+        self.assertIn("--json: with --follow the results are appended to a file: give one instead of -", result.err)
+        self.assertEqual(self.shell('exec "$@" > /dev/full', "models", "--json", "-").messages,
+                         ["annulus: cannot write to standard output: No space left on device"])
+
+    def test_quiet(self):
+        out = self.folder / "out"
+        result = self.succeed(*self.training(out, quiet=True), ranks=2)
+        accuracy = self.results(out)["test_accuracy"]
+        self.assertRegex(result.out, rf"^test accuracy {100 * accuracy:.2f} %  \(.*\)\n$")
+        self.assertEqual(result.err, "")
+        self.assertRegex(self.succeed(*self.training(out, quiet=True, resume=True)).out, "^nothing to do: .*\n$")
+        warned = self.succeed(*self.training(self.folder / "warned", quiet=True, threads=1000, max_steps=1))
+        self.assertRegex(warned.out, r"^  warning     --threads 1000 is more than .*\ntest accuracy .*\n$")
+
+    def test_a_log_says_when_where_and_in_which_job(self):
+        out = self.folder / "out"
+        job = {"SLURM_JOB_ID": "12", "SLURM_RESTART_COUNT": "2"}
+        result = self.succeed(*self.training(out, max_steps=1), ranks=2, environment=job)
+        self.assertRegex(result.out, r"\n  started     \d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ on \S+, Slurm job 12, restart 2\n")
+
     def test_the_reader_of_a_short_output_may_end(self):
         result = self.shell('"$@" | head -n 1', "models")
         self.assertEqual((result.status, result.err), (0, ""), str(result))
