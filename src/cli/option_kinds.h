@@ -2,12 +2,11 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <functional>
 #include <iterator>
 #include <string>
 #include <vector>
 
-#include "src/train/interval.h"
+#include "kernels/base/error.h"
 
 namespace annulus {
 
@@ -24,8 +23,18 @@ CLI::Option* add_list_option(CLI::App& command, const std::string& name, std::ve
       ->default_str("none");
 }
 
-CLI::Option* add_interval_option(CLI::App& command, const std::string& name, Interval& interval,
-                                 const std::string& help,
-                                 const std::function<Interval(const std::string&)>& parse_text = parse_interval);
+// Adds an option whose value is a text that `parse` converts, or rejects with Error.
+template <class T, class Parse>
+CLI::Option* add_parsed_option(CLI::App& command, const std::string& name, T& value, const Parse& parse,
+                               const std::string& help) {
+  const auto convert = [&value, name, parse](const std::string& text) {
+    try {
+      value = parse(text);
+    } catch (const Error& error) {
+      throw CLI::ValidationError(name, error.what());
+    }
+  };
+  return command.add_option_function<std::string>(name, convert, help);
+}
 
 }  // namespace annulus

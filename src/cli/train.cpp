@@ -142,10 +142,6 @@ void choose(const CLI::App& command, const std::shared_ptr<TrainLine>& line, Com
   }
   // The bits of a step depend on the number of threads, whose default depends on the number of ranks.
   if (o.shards > 0 && o.device.threads == 0) o.device.threads = 1;
-  if (!line->best.empty())
-    o.on_complete = [best = line->best](const std::filesystem::path& checkpoint) {
-      export_network({.checkpoint = checkpoint, .output = best});
-    };
   chosen.device = o.device.device;
   chosen.run = [line](const World& world, Watchdog& watchdog) { return run(world, *line, watchdog); };
 }
@@ -178,6 +174,10 @@ void add_train(CLI::App& app, Command& chosen) {
   add_fault_option(*command, o.faults);
   add_output_options(*command, *line, chosen);
   command->callback([&chosen, command, line] {
+    if (!line->best.empty())
+      line->options.on_complete = [best = line->best](const std::filesystem::path& checkpoint) {
+        export_network({.checkpoint = checkpoint, .output = best});
+      };
     check(*command, *line);
     choose(*command, line, chosen);
   });

@@ -12,19 +12,17 @@
 namespace annulus {
 namespace {
 
+// Makes "none" an empty value beside those that `parse` knows.
+template <class Parse>
+auto or_none(const Parse& parse) {
+  return [parse](const std::string& text) { return text == "none" ? std::nullopt : std::optional(parse(text)); };
+}
+
 void add_goal_options(CLI::App& command, TrainOptions& o) {
   std::vector<std::string> measures = measure_names();
   measures.push_back("auto");
-  const auto parse_until = [&o](const std::string& text) {
-    try {
-      o.until = text == "none" ? std::nullopt : std::optional(parse_goal(text));
-    } catch (const Error& error) {
-      throw CLI::ValidationError("--until", error.what());
-    }
-  };
-  command
-      .add_option_function<std::string>("--until", parse_until,
-                                        "Result of an evaluation that ends the run: " + example_goals())
+  add_parsed_option(command, "--until", o.until, or_none(parse_goal),
+                    "Result of an evaluation that ends the run: " + example_goals())
       ->type_name("GOAL")
       ->default_str("none")
       ->group("Training");
@@ -92,8 +90,10 @@ void add_step_options(CLI::App& command, TrainOptions& o) {
 }
 
 void add_checkpoint_and_evaluation_options(CLI::App& command, TrainOptions& o) {
-  add_interval_option(command, "--checkpoint-every", o.checkpoint_every,
-                      "Checkpoint interval; also written when the run stops and after the best evaluation so far")
+  add_parsed_option(command, "--checkpoint-every", o.checkpoint_every, parse_interval,
+                    "Checkpoint interval; also written when the run stops and after the best evaluation so far")
+      ->type_name("WHEN")
+      ->default_str("1epoch")
       ->group("Checkpoints");
   command.add_option("--keep", o.keep, "Most recent checkpoints to keep; the best is always kept")
       ->transform(whole_number(1, 1000000))
@@ -102,9 +102,11 @@ void add_checkpoint_and_evaluation_options(CLI::App& command, TrainOptions& o) {
   add_data_changed_flag(command, o.data_changed,
                         "Resume with data that differs from the checkpoint's; the change is recorded")
       ->group("Checkpoints");
-  add_interval_option(command, "--eval-every", o.evaluate_every,
-                      "Evaluation interval: steps, such as 500, or 2epochs, 30s, 10min, 1h; the run's end is always "
-                      "evaluated; end: only that")
+  add_parsed_option(command, "--eval-every", o.evaluate_every, or_none(parse_interval),
+                    "Evaluation interval: steps, such as 500, or 2epochs, 30s, 10min, 1h; the run's end is evaluated, "
+                    "too; end: only that; none: never")
+      ->type_name("WHEN")
+      ->default_str("1epoch")
       ->group("Evaluation");
   command
       .add_option("--eval-steps", o.evaluation_steps,

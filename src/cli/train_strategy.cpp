@@ -27,10 +27,10 @@ void add_strategy_options(CLI::App& command, StrategyChoice& o) {
       ->check(one_of(strategies))
       ->capture_default_str()
       ->group(group);
-  add_interval_option(command, "--sync-every", o.sync_every,
-                      "Length of a round (local, async), after which ranks meet: steps, such as 20, or a time, such as "
-                      "2s, in which slower ranks have fewer samples",
-                      parse_round)
+  add_parsed_option(command, "--sync-every", o.sync_every, parse_round,
+                    "Length of a round (local, async), after which ranks meet: steps, such as 20, or a time, such as "
+                    "2s, in which slower ranks have fewer samples")
+      ->type_name("WHEN")
       ->default_str("20")
       ->group(group);
   command.add_option("--staleness", o.staleness, "Steps that a rank may be ahead of the slowest one (async); 0: none")

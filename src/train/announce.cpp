@@ -32,12 +32,12 @@ std::string start() {
 
 // "54000 training, 6000 validation and 10000 test"
 std::string splits(const TrainingInputs& inputs) {
-  const auto part = [](const EvaluatedSplit& split) {
-    return fmt::format("{} {}", split.samples->info().size, split.name);
-  };
-  const std::string training = fmt::format("{} training", inputs.training->info().size);
-  if (!inputs.test) return training + " and " + part(inputs.evaluated);
-  return training + ", " + part(inputs.evaluated) + " and " + part(*inputs.test);
+  std::vector<std::string> parts{fmt::format("{} training", inputs.training->info().size)};
+  for (const EvaluatedSplit* split : inputs.evaluation.splits())
+    parts.push_back(fmt::format("{} {}", split->samples->info().size, split->name));
+  const std::string last = parts.back();
+  parts.pop_back();
+  return parts.empty() ? last : fmt::format("{} and {}", fmt::join(parts, ", "), last);
 }
 
 }  // namespace
@@ -66,6 +66,7 @@ void announce(const TrainingInputs& inputs, const Replica& replica, const RunRec
   fmt::print(
       "  data        {}: {} {}, {}\n", printable(name_of(options.data)), splits(inputs), each,
       data.is_text() ? fmt::format("a vocabulary of {}", data.vocabulary) : counted(data.labels, data.classes.size()));
+  if (!inputs.evaluation.during) fmt::print("  evaluation  none: {}\n", printable(inputs.evaluation.absence));
   fmt::print("  input       {}\n", to_string(inputs.training_plan));
   fmt::print("  parameters  {}, gradients {} in {} bucket{} of up to {}{}\n",
              total_cost(replica.model.graph()).parameters, format_bytes(replica.model.parameters().gradients().bytes),
@@ -93,7 +94,7 @@ void announce(const TrainingInputs& inputs, const Replica& replica, const RunRec
   if (const std::vector<float>& weights = inputs.task.class_weights; !weights.empty())
     fmt::print("  loss        classes are weighted, from {:.4g} to {:.4g}\n", std::ranges::min(weights),
                std::ranges::max(weights));
-  if (options.ema > 0) fmt::print("  weights     their moving average (decay {}) is evaluated\n", options.ema);
+  if (options.ema > 0) fmt::print("  weights     evaluations use their moving average (decay {})\n", options.ema);
   fmt::print("  writes to   {}, all options to config.toml\n", printable(options.out.string()));
   std::fflush(stdout);
 }

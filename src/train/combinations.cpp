@@ -114,6 +114,17 @@ constexpr std::array kPairs{
     Pair{kDefer, kFp16, kAllGradients},
 };
 
+// These need evaluations.
+constexpr std::array kEvaluated{
+    Feature{"--validation", [](const TrainOptions& o) { return !o.data.validation.empty(); }},
+    Feature{"--until", [](const TrainOptions& o) { return o.until.has_value(); }},
+    Feature{"--patience", [](const TrainOptions& o) { return o.patience > 0; }},
+    Feature{"--schedule plateau", [](const TrainOptions& o) { return o.schedule.kind == "plateau"; }},
+    Feature{"--best-by", [](const TrainOptions& o) { return o.best_by.has_value(); }},
+    Feature{"--eval-steps", [](const TrainOptions& o) { return o.evaluation_steps > 0; }},
+    Feature{"--export-best", [](const TrainOptions& o) { return o.on_complete != nullptr; }},
+};
+
 std::string strategy_name(std::size_t strategy) {
   return kNames[strategy][0] == '-' ? kNames[strategy] : fmt::format("--strategy {}", kNames[strategy]);
 }
@@ -141,6 +152,13 @@ void check_combinations(const TrainOptions& options) {
   for (const Pair& pair : kPairs)
     if (pair.one.used(options) && pair.other.used(options))
       fail("{} does not go with {}, because {}: {}", pair.one.name, pair.other.name, pair.reason, pair.remedy);
+  if (const std::string need = need_of_evaluation(options); !need.empty() && !options.evaluate_every)
+    fail("--eval-every none does not go with {}, which needs evaluations: remove one of them", need);
+}
+
+std::string need_of_evaluation(const TrainOptions& options) {
+  const auto* need = std::ranges::find_if(kEvaluated, [&](const Feature& feature) { return feature.used(options); });
+  return need == kEvaluated.end() ? "" : need->name;
 }
 
 void check_own_options(const StrategyChoice& choice) {
@@ -205,6 +223,8 @@ std::string combinations_page() {
   text += "\n## With any strategy\n\nThese exclude each other:\n\n";
   for (const Pair& pair : kPairs)
     text += fmt::format("- `{}` and `{}`: {}.\n", pair.one.name, pair.other.name, pair.reason);
+  for (const Feature& feature : kEvaluated)
+    text += fmt::format("- `--eval-every none` and `{}`: it needs evaluations.\n", feature.name);
   return text;
 }
 

@@ -12,6 +12,9 @@ namespace annulus {
 void check_combinations(const TrainOptions& options);
 void check_own_options(const StrategyChoice& choice);  // refuses another strategy's options
 
+// Returns an option that needs evaluations, such as "--until"; empty if none is given.
+std::string need_of_evaluation(const TrainOptions& options);
+
 // Returns the table as the page combinations.md.
 std::string combinations_page();
 

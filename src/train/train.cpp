@@ -186,11 +186,14 @@ void report_nothing_to_do(const TrainingInputs& inputs, const RunState& state) {
     write_json(options.out / "results.json", FileKind::run_results, results);
   }
   const std::string end = inputs.early_end(state);
-  fmt::print("nothing to do: this run is complete after {} steps, {} of {} epochs; to continue, {}\n", state.step,
-             state.cursor.epoch, options.epochs, end.empty() ? "raise --epochs" : fmt::format("change {}", end));
-  fmt::print("{} {}  ({}){}\n", inputs.evaluated.name, headline(*state.score), details(*state.score),
+  print_anyway(fmt::format("nothing to do: this run is complete after {} steps, {} of {} epochs; to continue, {}",
+                           state.step, state.cursor.epoch, options.epochs,
+                           end.empty() ? "raise --epochs" : fmt::format("change {}", end)));
+  const EvaluatedSplits& evaluation = inputs.evaluation;
+  if (!evaluation.during) return;
+  fmt::print("{} {}  ({}){}\n", evaluation.during->name, headline(*state.score), details(*state.score),
              state.best ? ", best " + headline(*state.best) : "");
-  if (!inputs.test) return;
+  if (!evaluation.test) return;
   const Measure first = measures_of(inputs.training->info()).front();
   const nlohmann::json& value = results["test_" + to_string(first)];
   fmt::print("test {}, with the best weights\n",
@@ -211,8 +214,8 @@ void copy_results(const TrainingInputs& inputs) {
 
 // Whether the test images, which are evaluated at the end of a complete run, have been. Collective.
 bool is_tested(const TrainingInputs& inputs) {
-  std::array<std::int64_t, 1> tested{!inputs.test};
-  if (inputs.world.root() && inputs.test) tested[0] = results_of(inputs.options).contains("test_loss");
+  std::array<std::int64_t, 1> tested{!inputs.evaluation.test};
+  if (inputs.world.root() && inputs.evaluation.test) tested[0] = results_of(inputs.options).contains("test_loss");
   inputs.world.broadcast(std::as_writable_bytes(std::span(tested)));
   return tested[0] != 0;
 }
@@ -293,7 +296,7 @@ int train_in(World& world, const TrainOptions& options, Watchdog& watchdog, Memb
   replica.plan_networks(inputs);
   replica.model.parameters().initialize(options.seed);
   world.barrier();  // before rank 0 sets others, because all ranks of a node may have one array of weights
-  const bool nothing_to_do = inputs.complete(state) && state.score && is_tested(inputs);
+  const bool nothing_to_do = inputs.complete(state) && !inputs.owes_evaluation(state) && is_tested(inputs);
   if (!resumption) {
     activity.enter(Phase::opening);
     for (const std::string& line : initial_weights(inputs, replica.model)) record.progress.line(printable(line));

@@ -74,10 +74,10 @@ struct TrainOptions {
   std::string all_reduce = "auto";
   std::string wire = "fp32";
   BucketOptions buckets;
-  Interval evaluate_every;           // and at the run's end
-  std::size_t evaluation_steps = 0;  // evaluate the first N global batches only; 0: all
-  Interval checkpoint_every;         // and when the run stops, and after the best evaluation so far
-  std::size_t keep = 2;              // number of most recent checkpoints to keep
+  std::optional<Interval> evaluate_every = Interval{};  // and at the run's end; none: never
+  std::size_t evaluation_steps = 0;                     // evaluate the first N global batches only; 0: all
+  Interval checkpoint_every;                            // and when the run stops, and after the best evaluation so far
+  std::size_t keep = 2;                                 // number of most recent checkpoints to keep
   bool resume = false;
   bool take_over = false;      // wait until another job hands the run over
   bool data_changed = false;   // accept different data with --resume

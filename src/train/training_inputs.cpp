@@ -10,6 +10,7 @@
 #include "src/data/open_samples.h"
 #include "src/job/open_device.h"
 #include "src/step/choose_decoder.h"
+#include "src/train/combinations.h"
 #include "src/train/training_setup.h"
 
 namespace annulus {
@@ -43,38 +44,48 @@ std::string validation_split(const Files& files) {
   return "train";
 }
 
-EvaluatedSplit open_evaluated(const TrainOptions& options, std::size_t decoding, const Samples& training,
-                              const ImageSize& image) {
+std::optional<EvaluatedSplit> open_evaluated(const TrainOptions& options, std::size_t decoding, const Samples& training,
+                                             const ImageSize& image) {
   const Files files = data_files(options.data.files), others = data_files(options.data.validation);
   for (const std::filesystem::path& file : others)
     if (std::ranges::find(files, file) != files.end())
       fail("--validation {}: also a file of --data, whose validation split is used without this option", file.string());
   if (!others.empty())
     return open_split("validation", others, validation_split(others), options, decoding, training, image);
-  const std::string split = has_split(files, "validation") ? "validation" : "test";
-  if (!has_split(files, split))
-    fail(
-        "{}: has no validation or test samples to evaluate: import again with --hold-out 0.1, or give another data "
-        "file "
-        "with --validation FILE",
-        files.front().string());
-  return open_split(split, files, split, options, decoding, training, image);
+  for (const std::string split : {"validation", "test"})
+    if (has_split(files, split)) return open_split(split, files, split, options, decoding, training, image);
+  return std::nullopt;
 }
 
-std::optional<EvaluatedSplit> open_test(const TrainOptions& options, std::size_t decoding, const Samples& training,
-                                        const ImageSize& image, const EvaluatedSplit& evaluated) {
+EvaluatedSplits plan_evaluation(const TrainOptions& options, std::size_t decoding, const Samples& training,
+                                const ImageSize& image) {
+  EvaluatedSplits plan;
+  if (!options.evaluate_every) {
+    plan.absence = "--eval-every none";
+    return plan;
+  }
   const Files files = data_files(options.data.files);
-  if (evaluated.name == "test" || !has_split(files, "test")) return std::nullopt;
-  return open_split("test", files, "test", options, decoding, training, image);
+  const std::string remedy = "import again with --hold-out 0.1, or give another data file with --validation FILE";
+  plan.during = open_evaluated(options, decoding, training, image);
+  if (!plan.during) {
+    if (const std::string need = need_of_evaluation(options); !need.empty())
+      fail("{}: has no validation or test samples, which {} needs: {}", files.front().string(), need, remedy);
+    plan.absence = fmt::format("{} has no validation or test samples; {}", files.front().string(), remedy);
+    return plan;
+  }
+  plan.every = *options.evaluate_every;
+  if (plan.during->name != "test" && has_split(files, "test"))
+    plan.test = open_split("test", files, "test", options, decoding, training, image);
+  return plan;
 }
 
-std::vector<DataField> samples_of(const Samples& training, const EvaluatedSplit& evaluated,
-                                  const std::optional<EvaluatedSplit>& test) {
+std::vector<DataField> samples_of(const Samples& training, const EvaluatedSplits& evaluation) {
   std::vector<DataField> fields = sample_fields("training", training);
-  fields.push_back(
-      {training.info().is_text() ? "the text that is evaluated" : "the images that are evaluated", evaluated.name});
-  std::ranges::move(sample_fields(evaluated.name, *evaluated.samples), std::back_inserter(fields));
-  if (test) std::ranges::move(sample_fields(test->name, *test->samples), std::back_inserter(fields));
+  if (evaluation.during)
+    fields.push_back({training.info().is_text() ? "the text that is evaluated" : "the images that are evaluated",
+                      evaluation.during->name});
+  for (const EvaluatedSplit* split : evaluation.splits())
+    std::ranges::move(sample_fields(split->name, *split->samples), std::back_inserter(fields));
   return fields;
 }
 
@@ -96,6 +107,13 @@ void expect_measures(const TrainOptions& options, const DatasetInfo& info) {
 
 }  // namespace
 
+std::vector<const EvaluatedSplit*> EvaluatedSplits::splits() const {
+  std::vector<const EvaluatedSplit*> all;
+  for (const auto* split : {&during, &test})
+    if (*split) all.push_back(&**split);
+  return all;
+}
+
 TrainingInputs::TrainingInputs(const World& world_, const TrainOptions& options_)
     : world(world_),
       options(options_),
@@ -106,11 +124,10 @@ TrainingInputs::TrainingInputs(const World& world_, const TrainOptions& options_
       training_plan(plan_input(options.data, training->info(), Purpose::training, decoding_threads(world, *device))),
       task(task_of(*training, training_plan, options)),
       network(open_network(replicas(), options, task, checkpoints())),
-      evaluated(open_evaluated(options, decoding_threads(world, *device), *training, training_plan.image)),
-      test(open_test(options, decoding_threads(world, *device), *training, training_plan.image, evaluated)),
+      evaluation(plan_evaluation(options, decoding_threads(world, *device), *training, training_plan.image)),
       global_batch(global_batch_of(replicas(), options)),
       schedule(options.schedule, global_batch, options.epochs),
-      samples(samples_of(*training, evaluated, test)) {
+      samples(samples_of(*training, evaluation)) {
   expect_measures(options, training->info());
 }
 
@@ -122,8 +139,9 @@ std::string TrainingInputs::choose_decoder(std::optional<bool> earlier) {
                            .start = {}};
   const DecoderChoice choice =
       annulus::choose_decoder(world, *device, *training, training_plan, trial, options.data.decode, earlier);
-  training_plan.make_decoder = evaluated.plan.make_decoder = choice.make;
-  if (test) test->plan.make_decoder = choice.make;
+  training_plan.make_decoder = choice.make;
+  for (auto* split : {&evaluation.during, &evaluation.test})
+    if (*split) (*split)->plan.make_decoder = choice.make;
   return choice.report;
 }
 
@@ -172,6 +190,10 @@ std::string TrainingInputs::early_end(const RunState& state) const {
 
 bool TrainingInputs::complete(const RunState& state) const {
   return state.cursor.epoch >= options.epochs || !early_end(state).empty();
+}
+
+bool TrainingInputs::owes_evaluation(const RunState& state) const {
+  return evaluation.during && complete(state) && !state.score;
 }
 
 }  // namespace annulus

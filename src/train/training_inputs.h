@@ -30,6 +30,19 @@ struct EvaluatedSplit {
   InputPlan plan;
 };
 
+// The splits that a run evaluates, and when. Without a split, an evaluation is never due.
+struct EvaluatedSplits {
+  Interval every{Interval::Unit::run, 1};  // and at the run's end
+  // Evaluated during the run: the validation images or, if there are none, the test images. The best checkpoint is
+  // chosen by them.
+  std::optional<EvaluatedSplit> during;
+  // The test images, if they are not evaluated during the run: evaluated once, when the run is complete.
+  std::optional<EvaluatedSplit> test;
+  std::string absence;  // why there is no split, for the user; else empty
+
+  std::vector<const EvaluatedSplit*> splits() const;
+};
+
 // What a run is given: ranks, options, device, data and schedule. It does not change during the run, which begins after
 // the choice of a decoder.
 struct TrainingInputs {
@@ -44,11 +57,7 @@ struct TrainingInputs {
   InputPlan training_plan;
   const Task task;
   const NetworkSource network;
-  // Evaluated during the run: the validation images or, if there are none, the test images. The best checkpoint is
-  // chosen by them.
-  EvaluatedSplit evaluated;
-  // The test images, if they are not evaluated during the run: evaluated once, when the run is complete.
-  std::optional<EvaluatedSplit> test;
+  EvaluatedSplits evaluation;
   const std::size_t global_batch;
   const Schedule schedule;
   const std::vector<DataField> samples;  // of all splits
@@ -69,7 +78,8 @@ struct TrainingInputs {
   std::string sample_order() const;                      // see order_of()
   // The option that ends the run after `state` before all epochs are done: "--until accuracy=0.93"; else empty.
   std::string early_end(const RunState& state) const;
-  bool complete(const RunState& state) const;  // all epochs are done, or it ends early
+  bool complete(const RunState& state) const;         // all epochs are done, or it ends early
+  bool owes_evaluation(const RunState& state) const;  // it is complete but for the evaluation at the end
   Measure best_by() const { return options.best_by.value_or(measures_of(training->info()).front()); }
   CheckpointFolder checkpoints(CheckpointFolder::Reached reached = [](std::uint64_t, std::string_view) {}) const {
     return {options.out, options.keep, std::move(reached), best_by()};

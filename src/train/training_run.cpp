@@ -37,7 +37,7 @@ TrainingRun::TrainingRun(const TrainingInputs& inputs, Replica& replica, RunReco
       record_(record),
       state_(state),
       survival_(survival),
-      evaluation_timer_(options_.evaluate_every),
+      evaluation_timer_(inputs.evaluation.every),
       checkpoint_timer_(options_.checkpoint_every),
       checkpoints_(inputs.checkpoints([this](std::uint64_t step, std::string_view stage) {
         inject_at(options_.faults, world_.rank_in_job(world_.rank()), step, stage);
@@ -60,7 +60,7 @@ int TrainingRun::run() {
   if (goes_on && !record_.result.losses.empty()) checkpoint();  // the loss may have interrupted one
   while (goes_on && (record_.epoch || !inputs_.complete(state_))) goes_on = run_epoch();
   // If a run was stopped in the last evaluation, only the evaluation is left.
-  if (goes_on && !state_.score) goes_on = follow_up({.evaluation = true, .checkpoint = true});
+  if (goes_on && inputs_.owes_evaluation(state_)) goes_on = follow_up({.evaluation = true, .checkpoint = true});
   if (goes_on) report_end();
   goes_on = goes_on && test();
   finish(goes_on ? "complete" : "stopped");
@@ -222,7 +222,7 @@ TrainingRun::Due TrainingRun::due(const StepPlan& step, const StepMetrics& metri
   const ControlFlags& flags = metrics.control_flags;
   const Range steps{state_.step - metrics.steps, state_.step};
   return {.stop = flags.stop > 0,
-          .evaluation = inputs_.complete(state_) || evaluation_timer_.due(steps, step, flags.evaluate > 0),
+          .evaluation = inputs_.owes_evaluation(state_) || evaluation_timer_.due(steps, step, flags.evaluate > 0),
           .checkpoint = inputs_.complete(state_) || checkpoint_timer_.due(steps, step, flags.checkpoint > 0)};
 }
 
@@ -276,7 +276,7 @@ bool TrainingRun::evaluate() {
 
 // Evaluates the moving average of the weights, if there is one, in their place.
 std::optional<Evaluation> TrainingRun::evaluate_average() {
-  const auto evaluate_weights = [&] { return evaluate(inputs_.evaluated, options_.evaluation_steps); };
+  const auto evaluate_weights = [&] { return evaluate(*inputs_.evaluation.during, options_.evaluation_steps); };
   if (!replica_.optimizer.average()) return evaluate_weights();
   KeptState& kept_state = replica_.step->kept_state();
   const DeviceView average = kept_state.gather(replica_.optimizer.average());
@@ -300,14 +300,14 @@ std::optional<Evaluation> TrainingRun::evaluate(const EvaluatedSplit& split, std
 // Evaluates all test images with the best weights, if there are validation images. The last weights are in the last
 // checkpoint and no longer needed.
 bool TrainingRun::test() {
-  if (!inputs_.test) return true;
+  if (!inputs_.evaluation.test) return true;
   await_checkpoint();
   const TraceSpan span(record_.timeline.run(), "test");
   const double begun = now_seconds();
   record_.activity.enter(Activity::Phase::resuming);
   replica_.holds_state = false;
   const std::uint64_t step = restore_best(inputs_.replicas(), checkpoints_.folder(), replica_.model);
-  const auto found = evaluate(*inputs_.test, 0);
+  const auto found = evaluate(*inputs_.evaluation.test, 0);
   if (!found) return false;
   const double seconds = now_seconds() - begun;
   record_.result.evaluation_seconds += seconds;

@@ -64,12 +64,6 @@ class Errors(ErrorTest):
             file["something"] = np.zeros(3)
         self.training_fails(r"other\.h5", data=other)
 
-    def test_data_without_a_test_split(self):
-        data = helper.write_data(self.folder / "half.h5")
-        with h5py.File(data, "a") as file:
-            del file["test"]
-        self.training_fails(r"half\.h5.*test|test.*half\.h5", data=data)
-
     def test_labels_beyond_the_classes(self):
         data = helper.write_data(self.folder / "labels.h5")
         for label in (10, -1):

@@ -136,7 +136,6 @@ class FirstAttempts(helper.ProgramTest):
             ("annulus import a5.h5 kaggle", "or give a table of labels with --labels FILE"),
             ("annulus import a6.h5 breeds.tar", "name it with --label-key: breed"),
             ("annulus import a7.h5 empty", "empty: has neither images, archives nor text: it is empty; --from names a format"),
-            ("annulus train --model mlp --data untested.h5 --image 9 --out run", "import again with --hold-out 0.1"),
             ("scripts/import-arrays a8.h5 normalized", "save (255 * x).round().astype('uint8') of x from 0 to 1, before it is normalized"),
             ("scripts/import-arrays a9.h5 photos", "`annulus import` reads folders and archives of images, and text"))
 
@@ -146,6 +145,10 @@ class FirstAttempts(helper.ProgramTest):
             self.assertEqual(len(done.stderr.splitlines()), 1, done)
             self.assertIn(case[1], done.stderr)
         helper.at_once(expect_line, cases)
+        done = self.type("annulus train --model mlp --data untested.h5 --image 9 --out run")
+        self.assertEqual(done.returncode, 0, done)
+        self.assertIn("  evaluation  none: untested.h5 has no validation or test samples; import again with --hold-out 0.1",
+                      done.stdout)
 
 
 if __name__ == "__main__":

@@ -83,15 +83,45 @@ class Validation(helper.ProgramTest):
             self.assertEqual(result.status, 1, str(result))
             self.assertRegex(result.messages[0], message)
 
-    def test_data_without_validation_and_test_images_are_refused(self):
-        data = self.folder / "data.h5"
-        helper.write_data(data)
+    def test_data_without_validation_and_test_images_are_only_trained(self):
+        data, out = helper.write_data(self.folder / "data.h5"), self.folder / "out"
         with h5py.File(data, "r+") as file:
             del file["test"]
-        result = helper.run(*self.training(self.folder / "out", data=data), ranks=2)
-        self.assertEqual((result.status, len(result.messages)), (1, 1), str(result))
-        self.assertIn("data.h5: has no validation or test samples to evaluate: import again with --hold-out 0.1, or give "
-                      "another data file with --validation FILE", result.messages[0])
+        result = self.succeed(*self.training(out, data=data), ranks=2)
+        self.assertEqual(result.out.count("  evaluation  none: "), 1, str(result))
+        self.assertIn(f"  evaluation  none: {data} has no validation or test samples; import again with --hold-out 0.1, or "
+                      "give another data file with --validation FILE\n", result.out)
+        refused = helper.run(*self.training(self.folder / "refused", data=data, until="accuracy=0.5"), ranks=2)
+        self.assertEqual((refused.status, len(refused.messages)), (1, 1), str(refused))
+        self.assertIn("data.h5: has no validation or test samples, which --until needs: import again with --hold-out 0.1, "
+                      "or give another data file with --validation FILE", refused.messages[0])
+        self.assertFalse((self.folder / "refused").exists())
+
+    def test_no_evaluation_leaves_the_training_as_it_is(self):
+        evaluated, out = self.folder / "evaluated", self.folder / "out"
+        self.train(evaluated, data=self.data, epochs=2)
+        self.train(out, data=self.data, epochs=1, eval_every="none")
+        result = self.succeed(*self.training(out, data=self.data, epochs=2, eval_every="none", resume=True))
+        self.assertIn("  evaluation  none: --eval-every none\n", result.out)
+        self.assert_same_state(evaluated / "checkpoint.h5", out / "checkpoint.h5")
+        results = json.loads((out / "results.json").read_text())
+        self.assertEqual((results["status"], results["evaluations"]), ("complete", []))
+        self.assertFalse((out / "best.h5").exists())
+        done = self.succeed(*self.training(out, data=self.data, epochs=2, eval_every="none", resume=True))
+        self.assertNotIn("test ", done.out)
+        self.assertIn("nothing to do: this run is complete", done.out)
+        evaluated_now = self.succeed(*self.training(out, data=self.data, epochs=2, resume=True))  # only the evaluation is missing
+        self.assertIn("test accuracy", evaluated_now.out)
+        self.assertTrue((out / "best.h5").exists())
+        for option, value in (("validation", "other.h5"), ("until", "loss=1"), ("patience", 2), ("eval_steps", 1),
+                              ("schedule", "plateau"), ("best_by", "loss"), ("export_best", "best.safetensors")):
+            with self.subTest(option=option):
+                refused = helper.run(*self.training(self.folder / "refused", data=self.data, eval_every="none",
+                                                    **{option: value}))
+                name = "--" + option.replace("_", "-") + (" plateau" if option == "schedule" else "")
+                self.assertEqual(refused.status, 2, str(refused))
+                self.assertIn(f"--eval-every none does not go with {name}, which needs evaluations: remove one of them",
+                              refused.messages[0])
 
     def test_other_validation_images_are_noticed_on_resuming(self):
         out = self.folder / "out"
