@@ -233,6 +233,11 @@ std::string gpu_name(int number) {
   return fmt::format("{}, {}", bus.data(), cuda::properties(number).name);
 }
 
+std::size_t gpu_memory_in_use() {
+  std::size_t free = 0, total = 0;
+  return cudaMemGetInfo(&free, &total) == cudaSuccess ? total - free : 0;
+}
+
 void use_gpu(int number) {
   cudaSetDevice(number);
   cudaGetLastError();  // or the next call to cudaGetLastError() would return this error

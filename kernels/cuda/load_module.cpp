@@ -87,6 +87,10 @@ void use_gpu(int number) {
   if (kernels() != nullptr) kernels()->use_gpu(number);
 }
 
+std::size_t gpu_memory_in_use() {
+  return kernels() == nullptr ? 0 : kernels()->gpu_memory_in_use();
+}
+
 std::unique_ptr<JpegDecoder> make_jpeg_decoder(int gpu, std::size_t channels) {
   if (kernels() == nullptr) fail("cannot use a GPU: {}", why_no_gpu());
   return kernels()->make_jpeg_decoder(gpu, channels);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <memory>
 #include <string>
 
@@ -23,6 +24,9 @@ std::string gpu_name(int number);
 
 // Makes a GPU current in the calling thread. An error is left to make_cuda_device().
 void use_gpu(int number);
+
+// Returns the bytes in use on the current GPU, by all processes; 0 if that is unknown.
+std::size_t gpu_memory_in_use();
 
 // Makes a decoder from JPEG to RGB (3 channels) or gray (1) on this GPU, for the calling thread. Throws Error if nvJPEG
 // cannot be used.

@@ -31,6 +31,7 @@ struct CudaKernels {
   int (*gpus_here)();
   std::string (*gpu_name)(int number);
   void (*use_gpu)(int number);
+  std::size_t (*gpu_memory_in_use)();
   std::unique_ptr<JpegDecoder> (*make_jpeg_decoder)(int gpu, std::size_t channels);
   std::unique_ptr<Device> (*make_cuda_device)(const DeviceRequest& request);
 };

@@ -92,6 +92,11 @@ void add_output_options(CLI::App& command, TrainLine& line, Command& chosen) {
   add_json_option(command, chosen, line.options.json, "JSON file to write OUT/results.json to as well, at the end")
       ->configurable(false);
   command.add_flag("--quiet", chosen.quiet, "Print only errors, warnings and the result")->configurable(false);
+  command
+      .add_flag("--dry-run", line.options.dry_run,
+                "Print what a run would do and need (steps, shares, learning rate, memory, time by a few steps), write "
+                "nothing, and exit")
+      ->configurable(false);
   command.add_flag("--print-config", line.prints, "Print all settings, in the form of OUT/config.toml, and exit")
       ->configurable(false);
   command

@@ -82,14 +82,21 @@ bool is_removed(const FileDescriptor& descriptor) {
   return ::fstat(descriptor.number(), &status) == 0 && status.st_nlink == 0;
 }
 
+[[noreturn]] void fail_as_claimed(const fs::path& folder, const std::string& advice) {
+  fail("{}: another process of this program is writing to it ({}); wait for it to end, or {}", folder.string(),
+       claimant(folder), advice);
+}
+
+std::string full_advice(const std::string& advice, const std::string& adoption) {
+  return adoption.empty() ? advice : advice + ", or " + adoption;
+}
+
 FileDescriptor lock(const fs::path& folder, const std::string& advice) {
   const auto deadline = std::chrono::steady_clock::now() + kTimeout;
   while (true) {
     FileDescriptor descriptor = open_mark(folder);
     if (!try_lock(descriptor, F_WRLCK)) {
-      if (std::chrono::steady_clock::now() > deadline)
-        fail("{}: another process of this program is writing to it ({}); wait for it to end, or {}", folder.string(),
-             claimant(folder), advice);
+      if (std::chrono::steady_clock::now() > deadline) fail_as_claimed(folder, advice);
       std::this_thread::sleep_for(kPause);
     } else if (!is_removed(descriptor)) {
       return descriptor;
@@ -101,13 +108,22 @@ FileDescriptor lock(const fs::path& folder, const std::string& advice) {
 
 FolderClaim::FolderClaim(const fs::path& folder, bool adopt, const std::string& advice, const std::string& adoption)
     : folder_(folder), is_new_(make_folder(folder)), lock_(-1) {
-  if (!adopt) expect_ours(folder, adoption.empty() ? advice : advice + ", or " + adoption);
+  if (!adopt) expect_ours(folder, full_advice(advice, adoption));
   lock_ = lock(folder, advice);
   sign();
 }
 
 FolderClaim::FolderClaim(const fs::path& folder, FileDescriptor lock)
     : folder_(folder), is_new_(false), lock_(std::move(lock)) {}
+
+void expect_claimable(const fs::path& folder, bool adopt, const std::string& advice, const std::string& adoption) {
+  fs::path existing = fs::absolute(folder);
+  while (!fs::exists(existing)) existing = existing.parent_path();
+  if (!fs::is_directory(existing)) fail("{}: cannot create this folder: Not a directory", folder.string());
+  if (::access(existing.c_str(), W_OK | X_OK) != 0) fail_to_write(folder);
+  if (!adopt && fs::exists(folder)) expect_ours(folder, full_advice(advice, adoption));
+  if (is_claimed(folder)) fail_as_claimed(folder, advice);
+}
 
 void FolderClaim::share() const {
   if (!try_lock(lock_, F_RDLCK)) fail("{}: cannot share the lock {}", folder_.string(), kMark);

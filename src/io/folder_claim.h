@@ -38,6 +38,10 @@ class FolderClaim {
   FileDescriptor lock_;
 };
 
+// Throws Error if a claim would fail now, which it does not make: it neither creates nor writes anything.
+void expect_claimable(const std::filesystem::path& folder, bool adopt, const std::string& advice,
+                      const std::string& adoption = "");
+
 // Returns whether a process holds a claim on the folder. False as well if that cannot be known: there is no mark, it
 // cannot be read, or the file system has no locks.
 bool is_claimed(const std::filesystem::path& folder);

@@ -64,6 +64,10 @@ MakeJpegDecoder gpu_decoder(const World& world, const Device& device, std::size_
   return [gpu = gpu_of(world), channels] { return make_jpeg_decoder(gpu, channels); };
 }
 
+std::size_t gpu_memory_in_use(const Device& device) {
+  return device.info().shares_host_memory ? 0 : gpu_memory_in_use();
+}
+
 std::string device_warning(const World& world, const Device& device) {
   const bool on_gpu = !device.info().shares_host_memory;
   const std::string own = on_gpu ? host_name() + " " + gpu_name(gpu_of(world)) : std::string();

@@ -33,6 +33,9 @@ std::size_t decoding_threads(const World& world, const Device& device);
 // Returns a factory of JPEG decoders on `device`'s GPU, for this rank's threads; empty if `device` is a CPU.
 MakeJpegDecoder gpu_decoder(const World& world, const Device& device, std::size_t channels);
 
+// Returns the bytes in use on `device`'s GPU, by all processes; 0 for a CPU.
+std::size_t gpu_memory_in_use(const Device& device);
+
 // Returns, on rank 0, a warning for the user if ranks share a GPU, or if GPUs are unused because not every rank has a
 // GPU; else empty. Collective.
 std::string device_warning(const World& world, const Device& device);

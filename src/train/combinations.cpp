@@ -223,8 +223,9 @@ std::string combinations_page() {
   text += "\n## With any strategy\n\nThese exclude each other:\n\n";
   for (const Pair& pair : kPairs)
     text += fmt::format("- `{}` and `{}`: {}.\n", pair.one.name, pair.other.name, pair.reason);
-  for (const Feature& feature : kEvaluated)
-    text += fmt::format("- `--eval-every none` and `{}`: it needs evaluations.\n", feature.name);
+  std::vector<std::string> evaluated;
+  for (const Feature& feature : kEvaluated) evaluated.push_back(in_ticks(feature.name));
+  text += fmt::format("- `--eval-every none` and {}: these need evaluations.\n", fmt::join(evaluated, ", "));
   return text;
 }
 

@@ -32,6 +32,7 @@
 #include "src/train/announce.h"
 #include "src/train/changed_options.h"
 #include "src/train/control.h"
+#include "src/train/dry_run.h"
 #include "src/train/initial_weights.h"
 #include "src/train/survival.h"
 #include "src/train/take_over.h"
@@ -57,17 +58,22 @@ void check_consistent(const TrainingInputs& inputs) {
   agreement.check();
 }
 
-// A run writes only to the output folder. A folder holds one run, so earlier results are never lost.
-FolderClaim claim_output(const TrainingInputs& inputs) {
+// A run writes only to the output folder. A folder holds one run, so earlier results are never lost. A dry run only
+// looks, and claims nothing.
+std::optional<FolderClaim> claim_output(const TrainingInputs& inputs) {
   const TrainOptions& options = inputs.options;
   const CheckpointFolder checkpoints = inputs.checkpoints();
-  const bool has_checkpoints = !checkpoints.empty();
-  FolderClaim claim(options.out, has_checkpoints || options.overwrite, "choose another --out",
-                    "give --overwrite to write to this one");
+  const bool adopt = !checkpoints.empty() || options.overwrite;
+  const std::string advice = "choose another --out", adoption = "give --overwrite to write to this one";
+  std::optional<FolderClaim> claim;
+  if (options.dry_run)
+    expect_claimable(options.out, adopt, advice, adoption);
+  else
+    claim.emplace(options.out, adopt, advice, adoption);
   if (!options.resume && !checkpoints.empty())  // checked after the claim: no other run can add one now
     fail("{} already has checkpoints of an earlier run: continue it with --resume, or choose another --out",
          options.out.string());
-  discard_requests(options.out);
+  if (claim) discard_requests(options.out);
   return claim;
 }
 
@@ -180,8 +186,8 @@ nlohmann::json results_of(const TrainOptions& options) {
 void report_nothing_to_do(const TrainingInputs& inputs, const RunState& state) {
   const TrainOptions& options = inputs.options;
   nlohmann::json results = results_of(options);
-  if (results.is_object() &&
-      member_or<std::string>(results, "status", "") != "complete") {  // killed after the last checkpoint
+  if (results.is_object() && member_or<std::string>(results, "status", "") != "complete" &&
+      !options.dry_run) {  // killed after the last checkpoint
     results["status"] = "complete";
     write_json(options.out / "results.json", FileKind::run_results, results);
   }
@@ -275,7 +281,7 @@ int train_in(World& world, const TrainOptions& options, Watchdog& watchdog, Memb
 
   activity.enter(Phase::connecting);
   std::optional<FolderClaim> claim;  // rank 0's, or every rank's if any may have to write to the folder in the end
-  const auto claim_folder = [&] { claim.emplace(claim_output(inputs)); };
+  const auto claim_folder = [&] { claim = claim_output(inputs); };
   if (options.take_over) {
     if (!take_over(world, options.out, record, claim_folder)) return kStoppedExitCode;
   } else if (world.root()) {
@@ -319,14 +325,19 @@ int train_in(World& world, const TrainOptions& options, Watchdog& watchdog, Memb
     copy_results(inputs);
     return 0;
   }
-  if (world.root()) write_atomically(options.out / "config.toml", std::as_bytes(std::span(options.configuration)));
-  record.timeline.claim(world);
   if (options.sync_batch_norm) check_passes(inputs, state);
   activity.enter(Phase::tuning);
   choose_decoder(inputs, record, state);
   fill_in(inputs, replica, record.result);
   announce(inputs, replica, record, resumption && world.root() ? resumption->stored->file.header().summing : "");
 
+  if (options.dry_run) {
+    const RunState before = state;
+    report_dry_run(inputs, before, TrainingRun(inputs, replica, record, state, nullptr).try_steps());
+    return 0;
+  }
+  if (world.root()) write_atomically(options.out / "config.toml", std::as_bytes(std::span(options.configuration)));
+  record.timeline.claim(world);
   int status = 0;
   if (membership != nullptr) {
     Survival survival(*membership, world, inputs, replica, record, state, *claim);
@@ -350,15 +361,25 @@ int train_in(World& world, const TrainOptions& options, Watchdog& watchdog, Memb
   membership.leave(kStoppedExitCode);
 }
 
+// A dry run has the same steps, but writes no metrics, timelines and exports.
+TrainOptions without_files(TrainOptions options) {
+  options.metrics.formats.clear();
+  options.timeline.file.clear();
+  if (options.on_complete) options.on_complete = [](const std::filesystem::path&) {};
+  return options;
+}
+
 }  // namespace
 
 int train(const World& everyone, const TrainOptions& options, Watchdog& watchdog) {
   World world = everyone;
-  if (!options.survival.on || world.size() == 1) return train_in(world, options, watchdog, nullptr);
-  if (mpirun_ends_with_a_rank())
+  const bool survives = options.survival.on && world.size() > 1;
+  if (survives && mpirun_ends_with_a_rank())
     fail(
         "--survive needs a launcher that does not end the job when a rank dies: scripts/launch or mpirun "
         "--enable-recovery");
+  if (options.dry_run) return train_in(world, without_files(options), watchdog, nullptr);
+  if (!survives) return train_in(world, options, watchdog, nullptr);
   Membership membership(world, options.survival.lost_after);
   try {
     membership.leave(status_after_output(train_in(world, options, watchdog, &membership)));

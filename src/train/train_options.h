@@ -85,6 +85,7 @@ struct TrainOptions {
   std::string configuration;   // the configurable options as TOML, see OUT/config.toml
   bool overwrite = false;      // replace any existing files
   std::filesystem::path json;  // another file for the results; empty: none
+  bool dry_run = false;        // report what a run would do and need, without writing to `out`
   // Called on rank 0 with the best checkpoint when the run is complete, while the run's folder is claimed.
   std::function<void(const std::filesystem::path& best)> on_complete;
 };

@@ -20,6 +20,10 @@ namespace {
 
 constexpr double kWorthSaying = 0.1;  // a rank's lateness as a fraction of the step
 
+// Of a dry run: steps that touch memory for the first time, and how long and how many times it measures.
+constexpr std::size_t kWarmUp = 3;
+constexpr double kTrialSeconds = 2, kMostTrials = 50;
+
 // A step's position in epochs: the middle of the step's images.
 double middle(const StepPlan& step, std::size_t size) {
   const auto images = static_cast<double>(step.positions.begin + step.positions.end) / 2;
@@ -136,7 +140,31 @@ void TrainingRun::begin_progress() {
   record_.progress.begin(what, samples, record_.result.unit);
 }
 
+StepTrial TrainingRun::try_steps() {
+  StepTrial trial;
+  EpochResult& epoch = begin_epoch();
+  begin_progress();
+  for (std::size_t wanted = kWarmUp + 1; trial.seconds.size() < wanted && !inputs_.complete(state_);) {
+    const double begun = now_seconds();
+    const std::uint64_t before = state_.step;
+    train_step(epoch);
+    replica_.step->finish();
+    double seconds = (now_seconds() - begun) / static_cast<double>(state_.step - before);
+    world_.maximum({&seconds, 1});
+    if (trial.seconds.size() == kWarmUp)
+      wanted += static_cast<std::size_t>(std::min(kTrialSeconds / seconds, kMostTrials));
+    trial.seconds.push_back(seconds);
+  }
+  trial.warm_up = std::min(kWarmUp, trial.seconds.empty() ? 0 : trial.seconds.size() - 1);
+  trial.seconds.erase(trial.seconds.begin(), trial.seconds.begin() + static_cast<std::ptrdiff_t>(trial.warm_up));
+  return trial;
+}
+
 bool TrainingRun::run_step(EpochResult& epoch) {
+  return follow_up(train_step(epoch));
+}
+
+TrainingRun::Due TrainingRun::train_step(EpochResult& epoch) {
   checkpoints_.check();
   if (survival_ != nullptr) survival_->begin_step();
   record_.timeline.begin_step(state_.step + 1);
@@ -179,7 +207,7 @@ bool TrainingRun::run_step(EpochResult& epoch) {
   const Due now = due(batch.step, metrics);
   // Also after an evaluation or a checkpoint, so that the run does not go back behind it.
   if (survival_ != nullptr) survival_->end_step(metrics.control_flags.copy > 0 || now.evaluation || now.checkpoint);
-  return follow_up(now);
+  return now;
 }
 
 void TrainingRun::inject_before(std::uint64_t step) {

@@ -5,6 +5,7 @@
 #include "src/checkpoint/checkpoint_writer.h"
 #include "src/data/loader.h"
 #include "src/metrics/run_metrics.h"
+#include "src/train/dry_run.h"
 #include "src/train/interval.h"
 #include "src/train/replica.h"
 #include "src/train/round_pace.h"
@@ -27,6 +28,9 @@ class TrainingRun {
   // continues it. Collective. Throws Error.
   int run();
 
+  // Times a few steps, without evaluations, checkpoints and results. Collective. Throws Error.
+  StepTrial try_steps();
+
  private:
   // Actions due at the end of a step.
   struct Due {
@@ -42,6 +46,7 @@ class TrainingRun {
   void begin_progress();
   bool run_epoch();
   bool run_step(EpochResult& epoch);
+  Due train_step(EpochResult& epoch);
   void inject_before(std::uint64_t step);
   void plan_ahead(const Batch& batch);
   bool follow_up(const Due& due);
