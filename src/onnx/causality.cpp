@@ -53,9 +53,8 @@ void expect_causal(const OnnxFile& file, const ImportedNetwork& network) {
   }
   if (difference > 1e-4f * largest)
     fail(
-        "{}: its predictions depend on later tokens: only causal language models can be trained; a masked loss (BERT) "
-        "is "
-        "not supported",
+        "{}: its predictions depend on later tokens: only causal language models can be trained; a masked loss "
+        "(BERT) is not supported",
         file.name());
 }
 

@@ -182,6 +182,7 @@ std::array<std::size_t, 4> OnnxFile::input_shape() const {
 
 void OnnxFile::set_pixels(Pixels pixels) {
   if (pixels == Pixels::automatic) return;
+  if (reads_tokens()) fail("{}: it reads tokens: --pixels is for networks that read images", name_);
   if (raw_pixels())
     fail("{}: its input has whole numbers of 0 to 255: --pixels is for networks that read float32", name_);
   pixels_ = pixels;

@@ -9,9 +9,9 @@
 namespace annulus {
 namespace {
 
-// Throws Error if a token's row of the table has no gradient (padding_idx). Only PyTorch's newer exporter writes the
-// call, embedding(weight, tokens, padding_idx).
-void expect_no_padding(const NodeReader& n) {
+// Throws Error if a token's row of the table has no gradient (padding_idx), or if gradients are divided by the tokens'
+// counts. Only PyTorch's newer exporter writes the call, embedding(weight, tokens, padding_idx, scale_grad_by_freq).
+void expect_plain_gradient(const NodeReader& n) {
   const std::string call = n.written_call();
   const std::string_view begin = "embedding.default](args = (";
   const std::size_t arguments = call.find(begin);
@@ -20,10 +20,13 @@ void expect_no_padding(const NodeReader& n) {
       call.substr(arguments + begin.size(), call.find(')', arguments + begin.size()) - arguments - begin.size());
   if (std::ranges::count(all, ',') < 2) return;
   const std::string padding = all.substr(all.find(',', all.find(',') + 1) + 2);
+  const std::size_t next = padding.find(',');
+  if (next != std::string::npos && padding.substr(next).starts_with(", True"))
+    fail("its scale_grad_by_freq is not supported");
   if (!padding.starts_with("-"))
     fail(
         "its padding_idx={} leaves that token's row untrained, which is not supported: export it with padding_idx=None",
-        padding);
+        padding.substr(0, next));
 }
 
 // Whether a value adds constants or parameters to embedded tokens.
@@ -45,7 +48,7 @@ Value token_embedding(NodeReader& n) {
   const Shape table = n.input_shape(0);
   if (table.size() != 2 || checked_axis(n.attributes.whole("axis", 0), 2) != 0)
     fail("its table of {} is not {{vocabulary, width}}, indexed by tokens", to_string(table));
-  expect_no_padding(n);
+  expect_plain_gradient(n);
   return n.add(TokenEmbedding{table[0], table[1]}, {Graph::kWindow}, {n.expect_stored(0, "table is")});
 }
 
