@@ -17,6 +17,9 @@ STOPPED, TAKEN_OVER = 75, 76  # exit statuses of ours: with a checkpoint to resu
 # Those that are passed on. nohup, and shells for programs in the background, let some be ignored.
 SIGNALS = [number for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
            if signal.getsignal(number) != signal.SIG_IGN]
+# Cancelled jobs send these to all processes: the ranks stop with a checkpoint, but mpirun and its daemons would end the ranks
+# within a second. They act on SIGHUP instead.
+BLOCKED = (signal.SIGINT, signal.SIGTERM)
 NO_RANK_LEFT = "no rank is left on this host or on others that answer"
 
 NOISE = re.compile(r"ORTE_ERROR_LOG: .*show_help\.c|PMIX ERROR: BAD-PARAM in file .*event_notification\.c")
@@ -118,6 +121,11 @@ def shown(lines, survives, note):
     yield from box
 
 
+def prepare_mpirun():
+    os.setpgrp()
+    signal.pthread_sigmask(signal.SIG_BLOCK, BLOCKED)
+
+
 class Job:
     """mpirun, in a process group of its own, so that Ctrl-C on a terminal reaches it once, from here. `hosts`: their names;
     `survives`: ranks go on if others die; `stops_cleanly`: its ranks stop with a checkpoint on SIGUSR1."""
@@ -137,21 +145,20 @@ class Job:
         descriptor, self.address = tempfile.mkstemp()  # of mpirun; it begins with the number of its job family
         os.close(descriptor)
         self.mpirun = subprocess.Popen(
-            ["setpriv", "--pdeathsig", "TERM", "mpirun", "--report-uri", self.address, *arguments], stdin=subprocess.DEVNULL,
-            stderr=subprocess.PIPE, preexec_fn=os.setpgrp)
+            ["setpriv", "--pdeathsig", "HUP", "mpirun", "--report-uri", self.address, *arguments], stdin=subprocess.DEVNULL,
+            stderr=subprocess.PIPE, preexec_fn=prepare_mpirun)
         self.reader = threading.Thread(target=self.pass_messages, daemon=True)
         self.reader.start()
         for number in self.early:
             self.pass_on(number, None)
 
     def pass_on(self, number, _):
-        """Passes a signal on to mpirun. It would end the ranks within a second on SIGINT and SIGTERM; SIGUSR1 reaches them,
-        and they stop with a checkpoint. A second signal ends them."""
+        """Passes a signal on to mpirun. SIGUSR1 reaches the ranks, which stop with a checkpoint. A second signal ends them."""
         if not self.mpirun:
             return self.early.append(number)
-        stops = number in (signal.SIGINT, signal.SIGTERM) and self.stops_cleanly and not self.stopped
+        stops = self.stops_cleanly and self.stopped not in BLOCKED
         self.stopped = number
-        self.mpirun.send_signal(signal.SIGUSR1 if stops else number)
+        self.mpirun.send_signal(number if number not in BLOCKED else signal.SIGUSR1 if stops else signal.SIGHUP)
 
     def pass_messages(self):
         for line in shown(self.mpirun.stderr, self.survives, self.note):
@@ -240,7 +247,7 @@ class Job:
             except subprocess.TimeoutExpired:
                 late += self.is_over()
             if late == 10:
-                self.mpirun.terminate()
+                self.mpirun.send_signal(signal.SIGHUP)
             elif late == 20:
                 subprocess.run(["pkill", "-KILL", "-P", str(self.mpirun.pid)], check=False)
                 self.mpirun.kill()

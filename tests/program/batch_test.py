@@ -104,7 +104,8 @@ class Launch(BatchTest):
         for name, variables in jobs.items():
             with self.subTest(name):
                 line = self.launch(**variables)
-                self.assert_options(line, "-np 4", "--host n1:2,n2:2", "--map-by ppr:2:node:PE=2 --bind-to core")
+                self.assert_options(line, "-np 4", "--host n1:2,n2:2 --mca orte_launch_agent env --block-signal=INT,TERM orted",
+                                    "--map-by ppr:2:node:PE=2 --bind-to core")
                 line = self.launch("-np", 2, **variables)
                 self.assert_options(line, "-np 2", "--host n1:1,n2:1", "--map-by ppr:1:node:PE=4")
                 line = self.launch("-np", 8, "--hosts", "a", **variables)
@@ -196,13 +197,26 @@ class LaunchedJob(BatchTest):
                 self.assertEqual(json.loads((out / "results.json").read_text())["status"], "stopped")
 
     def test_an_interrupt_ends_other_commands(self):
-        self.stand_in("mpirun", "trap 'echo TERM >&2; exit 1' TERM; echo ready >&2; while sleep 0.1; do :; done")
+        self.stand_in("mpirun", "trap 'echo HUP >&2; exit 1' HUP; echo ready >&2; while sleep 0.1; do :; done")
         process = self.start("-np", 2, "true")
         self.addCleanup(lambda: process.poll() is None and os.killpg(process.pid, signal.SIGKILL))
         self.assertEqual([process.stderr.readline() for _ in range(2)][1], "ready\n")
         process.send_signal(signal.SIGTERM)
         result = helper.finish(process)
-        self.assertEqual((result.status, result.err), (128 + signal.SIGTERM, "TERM\n"))
+        self.assertEqual((result.status, result.err), (128 + signal.SIGTERM, "HUP\n"))
+
+    def test_a_cancelled_job_stops_with_a_checkpoint(self):
+        """Batch systems send SIGTERM (LSF: SIGINT) to all processes at once: to launch, mpirun, its daemons and the ranks."""
+        out = self.folder / "out"
+        process = self.start("-np", 2, helper.ANNULUS, *self.training(out, epochs=1000000, max_steps=1000000))
+        self.await_checkpoint(process, out)
+        mpirun = subprocess.run(["pgrep", "-P", str(process.pid)], check=True, text=True, stdout=subprocess.PIPE).stdout.split()
+        ranks = subprocess.run(["pgrep", "-P", ",".join(mpirun)], check=True, text=True, stdout=subprocess.PIPE).stdout.split()
+        for pid in (*mpirun, *ranks, process.pid):
+            os.kill(int(pid), signal.SIGTERM)
+        result = helper.finish(process)
+        self.assertEqual(result.status, helper.STOPPED, str(result))
+        self.assertEqual(json.loads((out / "results.json").read_text())["status"], "stopped")
 
     def test_an_ignored_signal_stays_ignored(self):
         self.stand_in("mpirun", "echo ready >&2; sleep 1")
@@ -363,7 +377,7 @@ class SurvivedLosses(BatchTest):
                 self.assertLess(result.seconds, 5)
 
     def test_mpirun_is_ended_after_the_report(self):
-        for trap, seconds in (("", (1.5, 4)), ("trap '' TERM", (3.5, 8))):
+        for trap, seconds in (("", (1.5, 4)), ("trap '' HUP", (3.5, 8))):
             with self.subTest(trap):
                 self.mpirun(f"{trap}\nsleep 60 > /dev/null 2>&1 &\necho $! > {self.folder}/child; {self.ends_with(75, 1)}; wait")
                 result, _ = self.launch()
@@ -437,14 +451,14 @@ class SurvivedLosses(BatchTest):
                 self.assertEqual(len(self.log.read_text().splitlines()), 1)
 
     def test_a_second_signal_ends_the_job(self):
-        self.mpirun("trap 'echo USR1 >&2' USR1; trap 'echo INT >&2; exit 1' INT; echo ready >&2; while sleep 0.1; do :; done")
+        self.mpirun("trap 'echo USR1 >&2' USR1; trap 'echo HUP >&2; exit 1' HUP; echo ready >&2; while sleep 0.1; do :; done")
         process = self.start("--restarts", 1)
         for expected in ("+", "ready", "USR1"):
             self.assertTrue(process.stderr.readline().startswith(expected))
             if expected != "+":
                 os.killpg(process.pid, signal.SIGINT)
         result = helper.finish(process)
-        self.assertEqual((result.status, result.err), (128 + signal.SIGINT, "INT\n"))
+        self.assertEqual((result.status, result.err), (128 + signal.SIGINT, "HUP\n"))
 
     def test_a_killed_mpirun_is_started_again(self):
         self.mpirun(f"{self.BEGUN}; OMPI_COMM_WORLD_RANK=0 sleep 2 & sleep 0.5; kill -9 $$", self.ends_with(0, 0))
