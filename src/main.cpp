@@ -45,8 +45,9 @@ void limit_spinning(char** arguments) {
 
 std::string message_of(const std::exception& error) {
   if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr)
-    return fmt::format("not enough memory{}: use a smaller --batch, smaller images, or a smaller model",
-                       annulus::free_address_space() < SIZE_MAX ? " (ulimit -v limits it)" : "");
+    return fmt::format(
+        "not enough memory{}: use a smaller --batch (or train --accumulate), smaller images, or a smaller model",
+        annulus::free_address_space() < SIZE_MAX ? " (ulimit -v limits it)" : "");
   const auto* system = dynamic_cast<const std::system_error*>(&error);
   if (system != nullptr && system->code() == std::errc::resource_unavailable_try_again)
     return "cannot start another thread: set fewer --threads or --workers, or raise the limit of processes (ulimit -u) "

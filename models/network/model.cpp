@@ -26,8 +26,8 @@ void expect_memory(const Graph& graph, std::size_t batch, double needed) {
   const std::string share = memory < allowed.bytes ? "this rank's share of " : "";
   fail("this network takes at least {:.1f} GiB of memory with a batch of {}, and {}{} has {:.1f} GiB: {}",
        needed / kGiB, graph.samples_text(batch), share, allowed.source, static_cast<double>(memory) / kGiB,
-       graph.reads_tokens() ? "use a smaller --batch or --length"
-                            : "use a smaller --batch, smaller images, or fewer classes");
+       graph.reads_tokens() ? "use a smaller --batch (or train --accumulate) or --length"
+                            : "use a smaller --batch (or train --accumulate), smaller images, or fewer classes");
 }
 
 // Checks a planned network's activations and gradients before their memory is allocated. (A node's ranks may share the

@@ -66,7 +66,7 @@ class Bench(helper.ProgramTest):
         result = helper.run("bench", "step", "--device", "cpu", "--model", "cnn", "--batch", 10_000_000)
         self.assertEqual((result.status, len(result.messages)), (1, 1), str(result))
         self.assertRegex(result.messages[0], r"takes at least [\d.]+ GiB of memory with a batch of 10000000 images of 28x28x1, "
-                                             r"and this machine has [\d.]+ GiB: use a smaller --batch")
+                                             r"and this machine has [\d.]+ GiB: use a smaller --batch \(or train --accumulate\)")
         self.assertLess(result.seconds, 10)
 
     def test_tuning_is_for_gpus(self):
