@@ -35,7 +35,7 @@ NOT_TYPED = [
 SMALLER = [
     (r"-np 16\b", "-np 2"),
     (r"--model resnet50\b", "--model resnet18"),
-    (r"--model gpt2\b", "--model gpt-tiny"),
+    (r"--model gpt2 ", "--model gpt-tiny "),
     (r"--length 1024\b", "--length 64"),
     (r"train:8192\b", "train:300"),
     (r"\b(224x224|160x160)x3\b", "64x64x3"),
@@ -188,6 +188,7 @@ def prepare_pages(folder):
     run(["import", folder / "imagenet-0.h5", folder / "imagenet"])
     run(["import", folder / "text.h5", folder / "corpus", "--hold-out", 0.1, "--tokenizer", f"gpt2:{folder}/gpt2"])
     write_weights(folder, "resnet50.safetensors", folder / "photos.h5", "resnet18")
+    write_weights(folder, "gpt2.onnx", folder / "build/text.h5", "gpt-tiny", "--length", 128)
     write_weights(folder, "gpt2.safetensors", folder / "text.h5", "gpt-tiny", "--length", 64)
 
 
