@@ -149,11 +149,11 @@ StepTrial TrainingRun::try_steps() {
     const std::uint64_t before = state_.step;
     train_step(epoch);
     replica_.step->finish();
-    double seconds = (now_seconds() - begun) / static_cast<double>(state_.step - before);
+    double seconds = now_seconds() - begun;  // of a round, if there are rounds
     world_.maximum({&seconds, 1});
     if (trial.seconds.size() == kWarmUp)
       wanted += static_cast<std::size_t>(std::min(kTrialSeconds / seconds, kMostTrials));
-    trial.seconds.push_back(seconds);
+    trial.seconds.push_back(seconds / static_cast<double>(state_.step - before));
   }
   trial.warm_up = std::min(kWarmUp, trial.seconds.empty() ? 0 : trial.seconds.size() - 1);
   trial.seconds.erase(trial.seconds.begin(), trial.seconds.begin() + static_cast<std::ptrdiff_t>(trial.warm_up));
