@@ -9,6 +9,7 @@ from importers.source import IMAGE_WORDS, LABEL_WORDS, TEST_NAMES, Batch, Refuse
 
 ROWS = 64               # read at a time
 BUFFER = 1 << 20        # bytes of a file read at a time
+LABEL_KINDS = ("number", "name")
 PYTHON = pathlib.Path(__file__).resolve().parents[2] / "build/peers/pyarrow/bin/python"  # of scripts/setup --parquet
 
 
@@ -51,12 +52,27 @@ def splits_of(source, files):
     test = by_word[tests[0]] if tests else []
     if len(names := {data_set(path): None for path in train + test}) > 1:
         raise Refused(f"{source}: has several data sets: {', '.join(names)}; give the folder of one")
+    if source not in files:
+        expect_all_parts(train + test)
     return {"train": train, **({"test": test} if test else {})}
+
+
+def expect_all_parts(files):
+    """Raises Refused if one of the files train-00000-of-00002.parquet, ... is missing."""
+    parts = {}
+    for path in files:
+        if match := re.match(r"(.+)-([0-9]{5})-of-([0-9]{5})(?![0-9])", path.name):
+            parts.setdefault((path.parent / match[1], int(match[3])), set()).add(int(match[2]))
+    for (prefix, count), numbers in parts.items():
+        missing = next((number for number in range(count) if number not in numbers), None)
+        if missing is not None:
+            raise Refused(f"{prefix}-{missing:05}-of-{count:05}: missing; has the download ended early?")
 
 
 def kind_of(kinds, kind):
     """What a column of an arrow type can be: image, number, name, or the type's name."""
-    if kinds.is_struct(kind) and any(kind.field(i).name == "bytes" for i in range(kind.num_fields)):
+    if kinds.is_struct(kind) and any(kind.field(i).name == "bytes" and kind_of(kinds, kind.field(i).type) == "image"
+                                     for i in range(kind.num_fields)):
         return "image"
     if kinds.is_binary(kind) or kinds.is_large_binary(kind):
         return "image"
@@ -86,8 +102,9 @@ def choose_columns(place, columns, features, options):
     image = chosen(place, columns, options.image_key, ("image",), IMAGE_WORDS, "images", "--image-key")
     classes = {name: feature["names"] for name, feature in features.items()
                if isinstance(feature, dict) and feature.get("_type") == "ClassLabel" and name in columns}
-    wanted = options.label_key or (next(iter(classes)) if len(classes) == 1 else None)
-    label = chosen(place, columns, wanted, ("number", "name"), LABEL_WORDS, "labels", "--label-key")
+    named = {name for name, kind in columns.items() if kind in LABEL_KINDS and name.lower() in LABEL_WORDS}
+    wanted = options.label_key or (next(iter(classes)) if len(classes) == 1 and named <= set(classes) else None)
+    label = chosen(place, columns, wanted, LABEL_KINDS, LABEL_WORDS, "labels", "--label-key")
     return image, label, classes.get(label)
 
 
@@ -102,13 +119,35 @@ def opened(pa, path):
     """The schema of a file, and a function that yields its record batches with some columns. Raises Refused."""
     try:
         if path.suffix == ".arrow":
-            reader = pa.ipc.open_stream(pa.memory_map(str(path)))
+            file = pa.memory_map(str(path))
+            if file.read(6) == b"ARROW1":
+                raise Refused(f"{path}: has Arrow's file format (Feather); convert it to Parquet")
+            file.seek(0)
+            reader = pa.ipc.open_stream(file)
             return reader.schema, lambda columns: (batch.select(columns).slice(begin, ROWS) for batch in reader
                                                    for begin in range(0, len(batch), ROWS))
         file = pa.parquet.ParquetFile(path, buffer_size=BUFFER, pre_buffer=False)  # else it would keep all of a file
         return file.schema_arrow, lambda columns: file.iter_batches(ROWS, columns=columns, use_threads=False)
     except (pa.ArrowException, OSError) as error:
         raise Refused(f"{path}: {' '.join(str(error).split())}") from None
+
+
+def layout(pa, path):
+    """The kinds of a file's columns, by name, and Hugging Face's features. Raises Refused if columns share a name."""
+    schema = opened(pa, path)[0]
+    if twice := next((name for name in schema.names if schema.names.count(name) > 1), None):
+        raise Refused(f"{path}: has several columns called {twice}")
+    return {field.name: kind_of(pa.types, field.type) for field in schema}, features_of(schema.metadata)
+
+
+def expect_same(path, first, layouts, columns):
+    """Raises Refused if a file's columns are not like those of the first file. `layouts`: both files' layout()."""
+    for column in columns:
+        kinds, names = zip(*((own.get(column, "missing"), (features.get(column) or {}).get("names")) for own, features in layouts))
+        if kinds[0] != kinds[1]:
+            raise Refused(f"{path}: column {column} is {kinds[1]}, but {kinds[0]} in {first}")
+        if names[0] != names[1]:
+            raise Refused(f"{path}: column {column} has other class names than in {first}")
 
 
 def sample_of(path, image, label):
@@ -119,6 +158,8 @@ def sample_of(path, image, label):
             content = (path.parent / image["path"]).read_bytes()
         except OSError as error:
             return Sample(b"", label, f"{image['path']}: {error.strerror}")
+        except ValueError as error:  # a zero byte
+            return Sample(b"", label, f"{image['path']!r}: {error}")
     if not content:
         return Sample(b"", label, "has no image")
     return Sample(content, label, "has no label" if label is None or label == "" else "")
@@ -142,9 +183,11 @@ def read(source, options):
     found = files_in(source, "parquet")
     files = [path for path in found if not path.name.startswith("cache-")] or found  # of map() and others
     splits = splits_of(source, files)
-    schema = opened(pa, splits["train"][0])[0]
-    columns = {field.name: kind_of(pa.types, field.type) for field in schema}
-    image, label, classes = choose_columns(splits["train"][0], columns, features_of(schema.metadata), options)
+    first = splits["train"][0]
+    columns, features = layout(pa, first)
+    image, label, classes = choose_columns(first, columns, features, options)
+    for path in (path for own in splits.values() for path in own):
+        expect_same(path, first, ((columns, features), layout(pa, path)), (image, label))
     others = sorted(set(files) - {path for own in splits.values() for path in own})
     print(f"{source}: images of column {image}, labels of column {label}{f', {len(classes)} classes' if classes else ''}; "
           + ", ".join(f"{len(own)} {name} files" for name, own in splits.items())

@@ -192,7 +192,9 @@ class ParquetColumns(unittest.TestCase):
                 ({"train": ["0000.parquet", "trainer.parquet"]}, ["trainer.parquet", "0000.parquet"])):
             self.assertEqual(self.splits(*names), expected)
         for expected, names in (("has files of test images, such as test-0.parquet, but none of training images", ["test-0.parquet"]),
-                                ("several data sets: a, b; give the folder of one", ["a/train-0.parquet", "b/train-0.parquet"])):
+                                ("source/train-00000-of-00002: missing", ["train-00001-of-00002.parquet"]),
+                ("source/test-00001-of-00003: missing", ["train.parquet", "test-00000-of-00003-1a.parquet", "test-00002-of-00003-2b.parquet"]),
+                ("several data sets: a, b; give the folder of one", ["a/train-0.parquet", "b/train-0.parquet"])):
             with self.assertRaisesRegex(Refused, expected):
                 self.splits(*names)
 
@@ -201,6 +203,7 @@ class ParquetColumns(unittest.TestCase):
         for expected, columns, of, image, label in (
                 (("image", "label", NAMES), {"image": "image", "label": "number", "id": "number"}, features, None, None),
                 (("img", "fine", None), {"img": "image", "fine": "number", "coarse": "number"}, {}, None, "fine"),
+                (("img", "label", None), {"img": "image", "gender": "number", "label": "name"}, {"gender": features["label"]}, None, None),
                 (("content", "breed", None), {"content": "image", "breed": "name", "score": "double"}, {}, None, None),
                 (("mask", "label", NAMES), {"image": "image", "mask": "image", "label": "number"}, features, "mask", None)):
             options = argparse.Namespace(image_key=image, label_key=label)
@@ -213,6 +216,13 @@ class ParquetColumns(unittest.TestCase):
                 ("--label-key boxes: no such column of labels", {"img": "image", "boxes": "list<float>"}, "boxes")):
             with self.assertRaisesRegex(Refused, expected):
                 parquet.choose_columns("f", columns, {}, argparse.Namespace(image_key=None, label_key=label))
+        first = {"image": "image", "label": "number"}, features
+        parquet.expect_same("g", "f", (first, first), first[0])
+        for expected, second in (("g: column label is missing, but number in f", ({"image": "image"}, features)),
+                                 ("g: column label is name, but number in f", ({**first[0], "label": "name"}, {})),
+                                 ("g: column label has other class names than in f", (first[0], {"label": {"names": NAMES[::-1]}}))):
+            with self.assertRaisesRegex(Refused, expected):
+                parquet.expect_same("g", "f", (first, second), first[0])
         metadata = {b"huggingface": json.dumps({"info": {"features": features}}).encode()}
         self.assertEqual(parquet.features_of(metadata), features)
         for metadata in (None, {}, {b"huggingface": b"{"}, {b"huggingface": b"[]"}, {b"huggingface": b"{}"}):
