@@ -1,5 +1,7 @@
 """Checks a source, and writes it as a data file (src/data/FORMAT.md), as `annulus import` does with its own formats."""
+import math
 import os
+import shutil
 
 import h5py
 import numpy
@@ -169,6 +171,13 @@ def split_shares(kind, labels, share):
     return shares
 
 
+def expect_room(path, source):
+    """Raises Refused if the images do not fit on the disk, because h5py then crashes."""
+    size = sum(math.prod(split.images.shape) for split in source.splits.values())
+    if size > (free := shutil.disk_usage(path.parent).free):
+        raise Refused(f"{path}: requires {size / 1e6:.0f} MB, but the disk has only {free / 1e6:.0f} MB free")
+
+
 def write(path, source, options):
     """Writes a source under another name until it is complete. Returns lines for the user. Raises Refused."""
     expect_replaceable(path, options.overwrite)
@@ -183,6 +192,7 @@ def write(path, source, options):
             raise Refused(f"{option}: {len(values)} values for {shape[2]} channels")
     found = [None, None] if all(given) else mean_and_deviation(source.splits["train"].images)
     shares = split_shares(kind, labels, options.hold_out)
+    expect_room(path, source)
     new = path.with_name(path.name + ".new")
     try:
         with h5py.File(new, "w") as file:

@@ -5,6 +5,8 @@ import pathlib
 import shutil
 import struct
 import subprocess
+import types
+import unittest.mock
 
 import h5py
 import numpy as np
@@ -280,6 +282,9 @@ class Numpy(ArraysTest):
         self.refused("test_images.npy: image size differs", *self.arguments())
         save(self.folder / "arrays", "test", images, values)
         self.refused("test_labels.npy: labels differ from the training labels", *self.arguments())
+        (self.folder / "arrays/test_images.npy").unlink()
+        with unittest.mock.patch("shutil.disk_usage", return_value=types.SimpleNamespace(free=images.size - 1)):
+            self.refused("data.h5: requires .* MB, but the disk has only .* MB free", *self.arguments())
         (self.folder / "arrays/train_images.npy").write_bytes(b"PK is none")
         self.refused("train_images.npy: no array", *self.arguments())
         (self.folder / "arrays/train_images.npy").unlink()
