@@ -61,6 +61,8 @@ class Archives:
         for split, batches in self.samples.splits.items():
             for batch in batches:
                 self.write_batch(self.folder / split, batch)
+            if not any(pathlib.Path(place).parent == self.folder / split for place in self.places):
+                raise Refused(f"{batches[0].files[0]}: has no images, nor have other files of {split} images")
         for old in self.folder.rglob("*.tar"):  # of files that an interrupted import had
             if str(old) not in self.places:
                 old.unlink()
@@ -69,7 +71,8 @@ class Archives:
     def write_batch(self, folder, batch):
         folder.mkdir(parents=True, exist_ok=True)
         note = folder / f"{batch.name}.note"
-        facts = [[str(path), path.stat().st_size, path.stat().st_mtime_ns, *self.samples.columns] for path in batch.files]
+        facts = [[str(path), path.stat().st_size, path.stat().st_mtime_ns, *self.samples.columns, self.samples.by_name, self.fails]
+                 for path in batch.files]
         try:
             known = json.loads(note.read_text())
         except (OSError, ValueError):
@@ -134,9 +137,14 @@ def run(command):
 def hand_over(program, path, samples, further, options):
     """Returns the exit status of `annulus import` with the options `further`. Raises Refused."""
     expect_replaceable(path, options.overwrite)  # before the archives take a while
+    if not path.parent.is_dir():
+        raise Refused(f"{path.parent}: no such folder")
+    if not shutil.which(program):
+        raise Refused(f"{program}: no such program; run scripts/build, or set the variable ANNULUS")
     # The same name each time, so that a rerun continues where an interrupted import has left parts.
     name = path.parent / f".{path.name}.annulus-images"
     archives = Archives(name / "archives", samples, options.on_bad_sample == "fail")
+    interrupted = False
     try:
         archives.write()
         if classes := options.classes or samples.classes:
@@ -150,6 +158,9 @@ def hand_over(program, path, samples, further, options):
         if (listed := path.with_name(f"{path.name}.skipped.txt")).exists():
             archives.name_skipped(listed)
         return status
+    except KeyboardInterrupt:
+        interrupted = True
+        raise
     finally:
-        if not path.with_name(f"{path.name}.parts").exists():
+        if not interrupted and not path.with_name(f"{path.name}.parts").exists():
             shutil.rmtree(name, ignore_errors=True)

@@ -166,11 +166,17 @@ class ArchivesOfAnInterruptedImport(unittest.TestCase):
             self.assertEqual(written(("a",)), expected)
             self.assertEqual(read, [1001])
             self.assertEqual(written(("b",)), expected)
+            with self.assertRaisesRegex(Refused, "row 1000: has no image"):
+                Archives(folder, Samples({"train": [Batch("b", [source], samples, lambda number: f"row {number}")]}, columns=("b",)), True).write()
+            read.pop()
             source.write_text("as it is now")
             labels = labels[:5]
             self.assertEqual(written(("b",)), {"b-000000000.tar": {}})
             self.assertEqual(read, [1001, 1001, 5])
             self.assertEqual([path.name for path in folder.glob("train/*.tar")], ["b-000000000.tar"])
+            labels = []
+            with self.assertRaisesRegex(Refused, f"{source}: has no images, nor have other files of train images"):
+                written(("c",))
 
 
 class ParquetColumns(unittest.TestCase):
