@@ -6,7 +6,7 @@ import numpy
 
 from importers import npy
 from importers.hand_over import png
-from importers.source import IMAGE_WORDS, LABEL_WORDS, TEST_NAMES, Batch, Refused, Sample, Samples, Source, files_in
+from importers.source import ENDINGS, IMAGE_WORDS, LABEL_WORDS, TEST_NAMES, Batch, Refused, Sample, Samples, Source, files_in
 
 FILES = 1000    # of a batch
 LOOKED_AT = 20  # files, for the kind of labels
@@ -42,10 +42,14 @@ class Reader:
 
     def label(self, path, file, arrays):
         words = (self.options.label_key,) if self.options.label_key else LABEL_WORDS
-        found = [array[()] for name, array in arrays.items() if name in words or name.rpartition("/")[2] in words]
-        found += [item.attrs[name] for item in (file, *arrays.values()) for name in item.attrs if name in words]
+        found = {name: array[()] for name, array in arrays.items()
+                 if not {name, name.rpartition("/")[2], name.rpartition("/")[2].lower()}.isdisjoint(words)}
+        found |= {f"attribute {name} of {item.name}": item.attrs[name] for item in (file, *arrays.values())
+                  for name in item.attrs if name in words}
+        if len(found) > 1 and self.options.label_key not in found:
+            raise Bad(f"which is the label? {', '.join(found)}; name it with --label-key")
         if found:
-            return class_of(found[0])
+            return class_of(found.get(self.options.label_key, next(iter(found.values()))))
         folders = path.relative_to(self.source).parts[:-1]
         if folders[:1] in (("train",), *((name,) for name in TEST_NAMES)):
             folders = folders[1:]
@@ -108,6 +112,10 @@ def splits_of(source, files):
     test = next((name for name in TEST_NAMES if (source / name).is_dir()), None)
     own = {split: [path for path in files if path.relative_to(source).parts[0] == folder]
            for split, folder in (("train", "train"), ("test", test)) if folder}
+    if not own["train"]:
+        raise Refused(f"{source / 'train'}: has no files {' or '.join('*' + ending for ending in ENDINGS['hdf5'])}")
+    if others := sorted(set(files) - {path for found in own.values() for path in found}):
+        print(f"{source}: {len(others)} files are not read, such as {others[0].relative_to(source)}")
     return {split: found for split, found in own.items() if found}
 
 

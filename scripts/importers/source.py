@@ -60,11 +60,24 @@ class Samples:
     columns: tuple = ()    # what is read of the files; a change means other samples
 
 
+def visible_files(folder, above=()):
+    """Yields what a folder and its subfolders have, except hidden files, following links. Raises Refused for a link cycle."""
+    real = folder.resolve()
+    if real in above:
+        raise Refused(f"{folder}: a link to a folder that it lies in")
+    for path in sorted(folder.iterdir()):
+        if path.name.startswith("."):
+            continue
+        if path.is_dir():
+            yield from visible_files(path, (*above, real))
+        else:
+            yield path
+
+
 def files_in(source, form):
-    """A format's files in a folder, sorted, or the source itself. Raises Refused if there are none."""
+    """A format's files in a folder, sorted, or the source itself. Raises Refused if there are none, or for a dangling link."""
     found = [source] if source.is_file() else sorted(
-        path for path in source.rglob("*") if path.name.endswith(ENDINGS[form]) and path.is_file()
-        and not any(part.startswith(".") for part in path.relative_to(source).parts))
+        existing(path) for path in visible_files(source) if path.name.endswith(ENDINGS[form]))
     if not found:
         raise Refused(f"{source}: has no files {' or '.join('*' + ending for ending in ENDINGS[form])}")
     return found

@@ -22,7 +22,7 @@ PYTHON = SCRIPTS.parent / "build/peers/pyarrow/bin/python"  # of scripts/setup -
 sys.path.append(str(SCRIPTS))
 from importers import parquet  # noqa: E402
 from importers.hand_over import Archives  # noqa: E402
-from importers.source import Batch, Refused, Sample, Samples  # noqa: E402
+from importers.source import Batch, Refused, Sample, Samples, visible_files  # noqa: E402
 
 NAMES = ["cat", "ant", "dog"]
 # Writes files of rows [image, path, label] with pyarrow; the last argument: the schema's metadata.
@@ -141,8 +141,39 @@ class Hdf5Files(SamplesTest):
             np.testing.assert_array_equal(file["train/images"][()], images)
             np.testing.assert_array_equal(file["test/images"][()], images[:9])
             np.testing.assert_array_equal(file["test/labels"][()], labels[:9])
+        (self.source / "link.h5").symlink_to("gone.h5")
+        self.assertIn("link.h5: No such file", helper.import_arrays(self.output, self.source).messages[0])
+        (self.source / "link.h5").unlink()
         self.write("all.h5", X_train=images)
         self.assertIn("all.h5: has no array y_train", helper.import_arrays(self.output, self.source).messages[0])
+
+    def test_labels_that_are_not_plain(self):
+        image = np.asarray(picture(1, 10, 12))
+        for number in range(2):
+            self.write(f"{number}.h5", image=image, Label=number, meta=number, attr_target=number)
+        done = self.run_script()
+        self.assertIn("which is the label? Label, attribute target of /; name it with --label-key", done.stderr)
+        self.do_import("--label-key", "Label", "--std", "1,1,1")
+        self.expect("train", [(image, 0), (image, 1)], ["0", "1"])
+        (self.source / "train").mkdir()
+        self.assertEqual(self.run_script().stderr, f"import-arrays: {self.source}/train: has no files *.h5 or *.hdf5\n")
+        (self.source / "train").rmdir()
+        self.assertEqual(self.run_script("--label-key", "Label", output="none/data.h5").stderr,
+                         f"import-arrays: {self.folder}/none: no such folder\n")
+
+
+class VisibleFiles(unittest.TestCase):
+    def test_links_are_followed(self):
+        with tempfile.TemporaryDirectory() as folder:
+            source, other = pathlib.Path(folder) / "source", pathlib.Path(folder) / "other"
+            for path in (source / ".hidden", source / "a", other):
+                path.mkdir(parents=True)
+                (path / "0.npy").touch()
+            (source / "b").symlink_to(other)
+            self.assertEqual([str(path.relative_to(source)) for path in visible_files(source)], ["a/0.npy", "b/0.npy"])
+            (other / "up").symlink_to(source)
+            with self.assertRaisesRegex(Refused, "b/up: a link to a folder that it lies in"):
+                list(visible_files(source))
 
 
 class ArchivesOfAnInterruptedImport(unittest.TestCase):
@@ -199,8 +230,8 @@ class ParquetColumns(unittest.TestCase):
             self.assertEqual(self.splits(*names), expected)
         for expected, names in (("has files of test images, such as test-0.parquet, but none of training images", ["test-0.parquet"]),
                                 ("source/train-00000-of-00002: missing", ["train-00001-of-00002.parquet"]),
-                ("source/test-00001-of-00003: missing", ["train.parquet", "test-00000-of-00003-1a.parquet", "test-00002-of-00003-2b.parquet"]),
-                ("several data sets: a, b; give the folder of one", ["a/train-0.parquet", "b/train-0.parquet"])):
+                                ("source/test-00001-of-00003: missing", ["train.parquet", "test-00000-of-00003-1a.parquet", "test-00002-of-00003-2b.parquet"]),
+                                ("several data sets: a, b; give the folder of one", ["a/train-0.parquet", "b/train-0.parquet"])):
             with self.assertRaisesRegex(Refused, expected):
                 self.splits(*names)
 
