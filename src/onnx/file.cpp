@@ -132,13 +132,16 @@ void OnnxFile::find_input() {
 
 void OnnxFile::check_tensors() {
   std::set<std::string> names;
+  bool of_checkpoint = false;
   for (const onnx::TensorProto& tensor : graph().initializer()) {
     if (!names.insert(tensor.name()).second) fail("a stored tensor computes {}, which exists already", tensor.name());
+    of_checkpoint = of_checkpoint || stripped(tensor) || separated(tensor);
     if (stripped(tensor))
       checked_shape(tensor);
     else
       expect_data(tensor);
   }
+  optimized_ = !of_checkpoint && is_optimized(graph());
 }
 
 std::size_t OnnxFile::input_extent(int dimension) const {

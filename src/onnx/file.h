@@ -65,6 +65,9 @@ class OnnxFile {
     return tensor.doc_string() == kStripped || tensor.doc_string() == kSeparate;
   }
 
+  // Whether PyTorch's optimizer changed the graph. False for a file that without_values() returned.
+  bool optimized() const { return optimized_; }
+
   // Stored tensors are parameters, see there.
   const Separation& separation() const { return separation_; }
 
@@ -85,7 +88,7 @@ class OnnxFile {
   std::map<std::string_view, const onnx::TensorProto*> initializers_;
   Separation separation_;
   std::int64_t operators_ = 0;
-  bool channels_last_ = false;
+  bool channels_last_ = false, optimized_ = false;
   Pixels pixels_ = Pixels::automatic;
   const onnx::ValueInfoProto* input_ = nullptr;
 };

@@ -1,7 +1,10 @@
 #include "src/onnx/marks.h"
 
+#include <algorithm>
+#include <set>
 #include <sstream>
 
+#include "src/onnx/node_scope.h"
 #include "src/onnx/properties.h"
 
 namespace annulus {
@@ -49,6 +52,20 @@ std::map<std::string, std::string> placeholders(const onnx::GraphProto& graph) {
   for (const SignatureLine& line : signature(graph))
     if (line.mark.kind == "PARAMETER" || line.mark.kind == "BUFFER") all.emplace(line.placeholder, line.target);
   return all;
+}
+
+bool is_optimized(const onnx::GraphProto& graph) {
+  if (!sources(graph).empty()) return true;
+  const auto names = placeholders(graph);
+  std::set<std::string> stored;
+  for (const onnx::TensorProto& tensor : graph.initializer()) stored.insert(tensor.name());
+  return std::ranges::any_of(graph.node(), [&](const onnx::NodeProto& node) {
+    const TracedOperation traced = traced_operation(node);
+    return changed_by_rule(node, "") || std::ranges::any_of(traced.values, [&](const std::string& value) {
+             const auto name = names.find(value);
+             return name != names.end() && !stored.contains(name->second);
+           });
+  });
 }
 
 void copy_mark(onnx::GraphProto& graph, const std::string& tensor, const std::string& to, const std::string& parameter,

@@ -24,6 +24,9 @@ std::map<std::string, std::vector<std::string>> sources(const onnx::GraphProto& 
 // Returns the names of parameters and buffers by their names in torch.export's graph: "mid.k" by "b_mid_k".
 std::map<std::string, std::string> placeholders(const onnx::GraphProto& graph);
 
+// Whether PyTorch's optimizer changed a graph: parameters may have been removed or merged.
+bool is_optimized(const onnx::GraphProto& graph);
+
 // Gives a copy of a stored tensor the same mark, or gives it the source `to_parameter` instead of `parameter`.
 void copy_mark(onnx::GraphProto& graph, const std::string& tensor, const std::string& to, const std::string& parameter,
                const std::string& to_parameter);

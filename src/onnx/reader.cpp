@@ -15,6 +15,7 @@
 #include "src/onnx/language_model.h"
 #include "src/onnx/node_scope.h"
 #include "src/onnx/properties.h"
+#include "src/onnx/trained_summary.h"
 
 namespace annulus {
 namespace {
@@ -237,6 +238,7 @@ void Reader::run() {
     reads[static_cast<std::size_t>(i)] = true;
     add_reads(nodes[i], needed);
   }
+  if (const std::string lost = lost_parameters(file_, trained_); !lost.empty()) problems_.push_back(printable(lost));
   for (int i = 0; i < nodes.size(); ++i)
     if (reads[static_cast<std::size_t>(i)]) read(nodes[i]);
   const auto output = items_.find(file_.graph().output(0).name());

@@ -14,13 +14,11 @@
 #include "src/onnx/file.h"
 #include "src/onnx/marks.h"
 #include "src/onnx/node_scope.h"
-#include "src/onnx/properties.h"
+#include "src/onnx/restore_tensors.h"
 #include "src/onnx/tensor.h"
 
 namespace annulus {
 namespace {
-
-constexpr const char* kTrace = "pkg.torch.onnx.fx_node";
 
 std::string leaf_of(const std::string& parameter) {
   return parameter.substr(parameter.rfind('.') + 1);
@@ -220,30 +218,45 @@ class Separator {
     return by_module(read, own, tensor);
   }
 
-  // What torch.export traced: "call_function[target=torch.ops.aten.linear.default](args = (%mean, %p_b_weight))".
-  std::vector<std::string> traced_parameters(const onnx::NodeProto& node) const {
+  std::vector<std::string> traced_parameters(const TracedOperation& traced) const {
     std::vector<std::string> all;
-    const std::string text = property(node, PropertyField::node, kTrace);
-    for (std::size_t at = 0; (at = text.find('%', at)) != std::string::npos;) {
-      const std::size_t end = text.find_first_of(" ,():[]", ++at);
-      const auto found = placeholders_.find(text.substr(at, end - at));
-      if (found != placeholders_.end()) all.push_back(found->second);
-    }
+    for (const std::string& value : traced.values)
+      if (const auto found = placeholders_.find(value); found != placeholders_.end()) all.push_back(found->second);
     return all;
   }
 
-  // Returns the traced parameter with this name, else with the same last part, else at the same place among other
-  // tensors' parameters.
+  // Returns a layer's parameter by its place.
+  std::string in_layer(const Read& read, const TracedOperation& operation,
+                       const std::vector<std::string>& traced) const {
+    const auto& inputs = read.node->input();
+    const auto is_stored = [&](const std::string& input) { return origins_.contains(input); };
+    const bool in_order = !operation.target.starts_with("aten.addmm");
+    if (in_order && std::ranges::count_if(inputs, is_stored) == static_cast<std::ptrdiff_t>(traced.size()))
+      return traced[static_cast<std::size_t>(std::count_if(inputs.begin(), inputs.begin() + read.input, is_stored))];
+    return joined(module_of(*read.node), leaf_at(read.node->op_type(), read.input));
+  }
+
+  // Returns the traced parameter with this name, or a linear layer's. Otherwise, the candidates are parameters that no
+  // other tensor is: the only candidate, else the candidate with the same last part, else that at the same place.
   std::optional<std::string> by_trace(const Read& read, const std::string& own) const {
-    std::vector<std::string> traced = traced_parameters(*read.node);
+    const TracedOperation operation = traced_operation(*read.node);
+    std::vector<std::string> traced = traced_parameters(operation);
     if (traced.empty()) return std::nullopt;
-    if (read.differs_from(own)) return joined(module_of(*read.node), leaf_at(read.node->op_type(), read.input));
-    if (std::ranges::find(traced, own) != traced.end()) return own;
+    const bool differs = read.differs_from(own);
+    if (!differs && std::ranges::find(traced, own) != traced.end()) return own;
+    if (operation.target == "aten.linear.default" && traced.size() == 2)
+      return traced[read.input == 2 || read.node->op_type() == "Add" ? 1 : 0];
+    if (differs) return in_layer(read, operation, traced);
     std::vector<int> unknown;
     for (int input = 0; input < read.node->input_size(); ++input) {
       const auto origin = origins_.find(read.node->input(input));
-      if (origin != origins_.end() && std::erase(traced, origin->second) == 0) unknown.push_back(input);
+      if (origin != origins_.end() && std::ranges::find(traced, origin->second) == traced.end())
+        unknown.push_back(input);
     }
+    std::erase_if(traced, [&](const std::string& name) {
+      return std::ranges::any_of(origins_, [&](const auto& origin) { return origin.second == name; });
+    });
+    if (traced.size() == 1) return traced[0];
     const auto same_leaf = [&](const std::string& name) { return leaf_of(name) == leaf_of(own); };
     if (std::ranges::count_if(traced, same_leaf) == 1) return *std::ranges::find_if(traced, same_leaf);
     if (traced.size() != unknown.size()) return std::nullopt;
@@ -327,52 +340,10 @@ class Separator {
   Separation found_;
 };
 
-bool is_transpose(const onnx::TensorProto& tensor, const onnx::TensorProto& of) {
-  const Shape shape = checked_shape(tensor), other = checked_shape(of);
-  if (OnnxFile::stripped(tensor) || OnnxFile::stripped(of) || tensor.data_type() != of.data_type() ||
-      shape.size() != 2 || other != Shape{shape[1], shape[0]})
-    return false;
-  const std::vector<double> a = read_tensor(tensor).reals, b = read_tensor(of).reals;
-  for (std::size_t row = 0; row < shape[0]; ++row)
-    for (std::size_t column = 0; column < shape[1]; ++column)
-      if (a[row * shape[1] + column] != b[column * shape[0] + row]) return false;
-  return true;
-}
-
-// Appends a node that computes a stored tensor from the transpose, and makes it the graph's first node.
-void transpose(onnx::GraphProto& graph, const std::string& from, const std::string& to) {
-  onnx::NodeProto& node = *graph.add_node();
-  node.set_name(to);
-  node.set_op_type("Transpose");
-  node.add_input(from);
-  node.add_output(to);
-  onnx::AttributeProto& order = *node.add_attribute();
-  order.set_name("perm");
-  order.set_type(onnx::AttributeProto::INTS);
-  order.add_ints(1);
-  order.add_ints(0);
-  for (int i = graph.node_size() - 1; i > 0; --i) graph.mutable_node()->SwapElements(i, i - 1);
-}
-
-void restore_transposes(onnx::GraphProto& graph) {
-  std::map<std::string, int> stored;
-  for (int i = 0; i < graph.initializer_size(); ++i) stored[graph.initializer(i).name()] = i;
-  std::vector<int> removed;
-  for (const auto& [name, from] : sources(graph)) {
-    const auto tensor = stored.find(name);
-    if (tensor == stored.end() || from.size() != 1 || !stored.contains(from[0])) continue;
-    if (!is_transpose(graph.initializer(tensor->second), graph.initializer(stored.at(from[0])))) continue;
-    transpose(graph, from[0], name);
-    removed.push_back(tensor->second);
-  }
-  std::ranges::sort(removed, std::greater());
-  for (const int i : removed) graph.mutable_initializer()->DeleteSubrange(i, 1);
-}
-
 }  // namespace
 
 Separation separate_tensors(onnx::GraphProto& graph) {
-  restore_transposes(graph);
+  restore_tensors(graph);
   return Separator(graph).run();
 }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 
+#include "src/onnx/node_scope.h"
 #include "src/onnx/reader.h"
 
 namespace annulus {
@@ -18,6 +19,21 @@ std::string some(const std::vector<std::string>& names) {
   if (shown < names.size()) text += fmt::format(" and {} more", names.size() - shown);
   return text;
 }
+
+}  // namespace
+
+std::string lost_parameters(const OnnxFile& file, const TrainedTensors& trained) {
+  if (file.optimized() && !trained.missing().empty())
+    return fmt::format("the exporter merged or dropped {} of PyTorch's parameters ({}): export with optimize=False",
+                       trained.missing().size(), some(trained.missing()));
+  const auto merged = std::ranges::find_if(
+      file.graph().node(), [](const onnx::NodeProto& node) { return changed_by_rule(node, "FuseBatchNorm"); });
+  if (merged == file.graph().node().end()) return "";
+  return fmt::format("node {} ({}): the exporter merged a batch norm into it: export with optimize=False",
+                     merged->name(), merged->op_type());
+}
+
+namespace {
 
 // Why a tensor that nodes read is not trained; empty if it is trained, or if nothing depends on it.
 std::string reason_of(const Reader& reader, const onnx::TensorProto& tensor) {
@@ -59,10 +75,7 @@ TrainedSummary summarize(const Reader& reader, const OnnxFile& file, const Graph
       notes.push_back(fmt::format("{} {} not trained: {}", some(names), names.size() == 1 ? "is" : "are", reason));
   if (const auto& missing = reader.trained().missing(); !missing.empty())
     notes.push_back(
-        fmt::format("the file does not store {} of PyTorch's parameters ({}): nothing uses them, they are stored under "
-                    "another name, or "
-                    "the exporter merged them into others, unless optimize=False",
-                    missing.size(), some(missing)));
+        fmt::format("the network does not use {} of PyTorch's parameters ({})", missing.size(), some(missing)));
   return summary;
 }
 

@@ -6,6 +6,7 @@
 
 #include "models/graph/graph.h"
 #include "src/onnx/file.h"
+#include "src/onnx/trained_tensors.h"
 
 namespace annulus {
 
@@ -25,5 +26,9 @@ struct TrainedSummary {
 // to `notes` for each reason that is neither a buffer's nor a constant's.
 TrainedSummary summarize(const Reader& reader, const OnnxFile& file, const Graph& graph,
                          const std::set<const onnx::TensorProto*>& changed, std::vector<std::string>& notes);
+
+// Returns a line for the user who must export again, because the file lacks parameters that may be in use, or has other
+// values for them; empty if it does not.
+std::string lost_parameters(const OnnxFile& file, const TrainedTensors& trained);
 
 }  // namespace annulus

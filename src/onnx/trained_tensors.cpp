@@ -4,10 +4,12 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <set>
 
 #include "src/onnx/digits.h"
 #include "src/onnx/marks.h"
+#include "src/onnx/node_scope.h"
 #include "src/onnx/tensor.h"
 
 namespace annulus {
@@ -29,12 +31,26 @@ std::string_view without_number(std::string_view name) {
   return at != std::string_view::npos && is_number(name.substr(at + 1)) ? name.substr(0, at) : name;
 }
 
+// Whether a value is numbered by the exporter: "val_12", or "val_12_2" for a copy.
+bool is_numbered_value(std::string_view name) {
+  return is_numbered(name, "val_") || is_numbered(without_number(name), "val_");
+}
+
 // Whether a value within torch.export's graph, by name, has the same elements as the value before.
 bool is_view(std::string_view name) {
   static constexpr std::array<std::string_view, 14> kViews{
       "view",  "reshape", "unsqueeze", "squeeze",    "permute",  "transpose", "t",
       "alias", "clone",   "detach",    "contiguous", "_to_copy", "flatten",   "_unsafe_view"};
-  return is_numbered(name, "val_") || std::ranges::find(kViews, without_number(name)) != kViews.end();
+  return is_numbered_value(name) || std::ranges::find(kViews, without_number(name)) != kViews.end();
+}
+
+// Whether torch.export's operation reads its weights as they are, reshaped or transposed.
+bool reads_views(std::string_view target) {
+  static constexpr std::array<std::string_view, 10> kOperations{
+      "aten.linear.",        "aten.prelu.", "aten.group_norm.", "aten.native_group_norm.",
+      "aten.instance_norm.", "aten.conv",   "aten.addmm.",      "aten.mm.",
+      "aten.bmm.",           "aten.matmul."};
+  return std::ranges::any_of(kOperations, [&](std::string_view name) { return target.starts_with(name); });
 }
 
 // The forms in which exporters make up names: "onnx::MatMul_12", "/a/b/Constant_output_0", "12". Any other may be a
@@ -68,6 +84,9 @@ class ByMarks {
  public:
   explicit ByMarks(const onnx::GraphProto& graph) : marks_(marks(graph)), sources_(sources(graph)) {
     for (const onnx::TensorProto& tensor : graph.initializer()) ++uses_[tensor.name()];
+    for (const onnx::NodeProto& node : graph.node())
+      if (const std::string target = traced_operation(node).target; !target.empty() && !reads_views(target))
+        inside_.insert(node.input().begin(), node.input().end());
     for (const auto& [name, from] : sources_)
       for (const std::string& source : from) ++uses_[source];
   }
@@ -79,11 +98,10 @@ class ByMarks {
 
   bool has(const std::string& tensor) const { return marks_.contains(tensor); }
 
-  // Parameters that are neither stored nor what a stored tensor was computed from.
-  std::vector<std::string> missing() const {
+  std::vector<std::string> parameters() const {
     std::vector<std::string> all;
     for (const auto& [name, mark] : marks_)
-      if (mark.kind == "PARAMETER" && !uses_.contains(name)) all.push_back(name);
+      if (mark.kind == "PARAMETER") all.push_back(name);
     return all;
   }
 
@@ -95,7 +113,8 @@ class ByMarks {
     if (parameters.empty())
       return {Training::never, marked(from->second, "BUFFER").empty() ? "" : TrainedTensors::kBuffer, ""};
     const bool one = parameters.size() == 1 && uses_.at(parameters[0]) == 1;
-    if (one && is_view(tensor) &&
+    const bool inside = is_numbered_value(tensor) && inside_.contains(tensor);
+    if (one && !inside && is_view(tensor) &&
         std::ranges::all_of(from->second, [&](const auto& n) { return n == parameters[0] || is_view(n); }))
       return {Training::always, "", parameters[0]};
     return {Training::in_layers,
@@ -121,6 +140,7 @@ class ByMarks {
   const std::map<std::string, Mark> marks_;
   const std::map<std::string, std::vector<std::string>> sources_;
   std::map<std::string, std::size_t> uses_;  // by stored tensors
+  std::set<std::string> inside_;             // values that operations read which compute with parameters themselves
 };
 
 }  // namespace
@@ -130,8 +150,8 @@ TrainedTensors::TrainedTensors(const OnnxFile& file) {
   const MadeUpNames made_up(file.graph());
   const bool of_pytorch = file.producer() == "pytorch" || file.producer() == "annulus";
   marked_ = by_marks.complete();
-  missing_ = by_marks.missing();
   constants_in_layers_ = !marked_;
+  std::set<std::string> found;
   for (const onnx::TensorProto& tensor : file.graph().initializer()) {
     const bool by_mark = marked_ || by_marks.has(tensor.name());
     Decision decision = by_mark ? by_marks(tensor.name()) : of_name(tensor, made_up, of_pytorch);
@@ -140,8 +160,12 @@ TrainedTensors::TrainedTensors(const OnnxFile& file) {
       if (!by_mark && !of_pytorch) decision.parameter.clear();  // a reshape's shape, ...
     }
     if (decision.training == Training::always) constants_in_layers_ = false;
+    found.insert(decision.parameter);
     decisions_.emplace(&tensor, std::move(decision));
   }
+  for (const auto& [tensor, names] : file.separation().aliases) found.insert(names.begin(), names.end());
+  std::ranges::copy_if(by_marks.parameters(), std::back_inserter(missing_),
+                       [&](const std::string& name) { return !found.contains(name); });
 }
 
 }  // namespace annulus

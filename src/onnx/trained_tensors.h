@@ -34,7 +34,7 @@ class TrainedTensors {
   // Whether the file has marks: then a parameter that cannot be trained is an error.
   bool marked() const { return marked_; }
 
-  // Returns the marked parameters that the file has no values for.
+  // Returns the marked parameters that no stored tensor is.
   const std::vector<std::string>& missing() const { return missing_; }
 
   // Whether Constant nodes' values are trained in layers: if the file stores no parameters elsewhere.

@@ -174,6 +174,76 @@ TEST_CASE("A parameter is one in several forms", "[onnx_separate]") {
   }
 }
 
+// Says from which parameter the optimizer computed a stored tensor, and by which rule it changed the last node.
+void fold(OnnxModel& model, const std::string& tensor, const std::string& from) {
+  onnx::ValueInfoProto& value = *model.graph().add_value_info();
+  value.set_name(tensor);
+  set_only_property(value, PropertyField::value, "pkg.onnxscript.optimizer.folded_from", "['" + from + "']");
+}
+
+void change(OnnxModel& model, const std::string& rule) {
+  onnx::NodeProto& node = *model.graph().mutable_node(model.graph().node_size() - 1);
+  add_property(node, PropertyField::node, "pkg.onnxscript.rewriter.rule_name", rule);
+}
+
+TEST_CASE("Transposed weights of linear layers are the parameters that were traced", "[onnx_separate]") {
+  // Blocks a and b, and a second call of a: the exporter transposes a's weights twice, and stores the equal ones of b
+  // with the first.
+  OnnxModel model = convolved();
+  const std::vector<float> matrix{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+  model.tensor<float>("val_5", {4, 4}, matrix).tensor<float>("val_9", {4, 4}, matrix);
+  model.node("Transpose", {"c"}, {"v"}, {{"perm", Wholes{0, 2, 3, 1}}});
+  std::string value = "v";
+  for (const auto& [module, tensor] : {std::pair{"a", "val_5"}, {"b", "val_5"}, {"a", "val_9"}}) {
+    const std::string next = fmt::format("{}{}", value, module);
+    model.node("MatMul", {value, tensor}, {next});
+    trace(model, module, {fmt::format("p_{}_weight", module), fmt::format("p_{}_bias", module)});
+    onnx::NodeProto& node = *model.graph().mutable_node(model.graph().node_size() - 1);
+    set_only_property(node, PropertyField::node, "pkg.torch.onnx.fx_node",
+                      fmt::format("%l : [num_users=1] = call_function[target=torch.ops.aten.linear.default](args = "
+                                  "(%x, %p_{0}_weight, %p_{0}_bias), kwargs = {{}})",
+                                  module));
+    value = next;
+  }
+  fold(model, "val_5", "a.weight");
+  fold(model, "val_9", "a.weight");
+  model.node("Transpose", {value}, {"images"}, {{"perm", Wholes{0, 3, 1, 2}}}).classify("images", 4);
+  sign(model, {"conv.weight", "a.weight", "b.weight", "head.weight"});
+  const ImportedNetwork network = read_twice(model);
+  CHECK(trained_names(network.graph) == Set{"conv.weight", "a.weight", "b.weight", "head.weight"});
+  CHECK(shared_names(network.graph) == Set{"weight = a.weight"});
+  for (const std::string parameter : {"a.weight", "b.weight"})
+    CHECK(network.values.at(parameter) == std::vector<float>{0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15});
+}
+
+TEST_CASE("Biases of zeros that the optimizer removed return", "[onnx_separate]") {
+  OnnxModel model = convolved();
+  model.parameter("mid.weight", {4, 2, 2, 2});
+  model.node("ConvTranspose", {"c", "mid.weight"}, {"a"}, {{"group", 2}, {"strides", Wholes{2, 2}}});
+  set_only_property(*model.graph().mutable_node(1), PropertyField::node, "pkg.torch.onnx.fx_node",
+                    "%a : [num_users=1] = call_function[target=torch.ops.aten.convolution.default](args = (%c, "
+                    "%p_mid_weight, %p_mid_bias, [2, 2]), kwargs = {})");
+  sign(model, {"conv.weight", "mid.weight", "mid.bias", "head.weight"});
+  SECTION("said") {
+    change(model, "RemoveOptionalBiasFromConvTranspose");
+    model.classify("a", 4);
+    const ImportedNetwork network = read_twice(model);
+    CHECK(trained_names(network.graph) == Set{"conv.weight", "mid.weight", "mid.bias", "head.weight"});
+    CHECK(network.values.at("mid.bias") == kZeros);
+  }
+  SECTION("not said") {
+    CHECK(model.classify("a", 4).error() ==
+          "net.onnx: the exporter merged or dropped 1 of PyTorch's parameters (mid.bias): export with optimize=False");
+  }
+}
+
+TEST_CASE("Weights that contain a batch norm are refused", "[onnx_separate]") {
+  OnnxModel model = convolved();
+  change(model, "FuseBatchNormIntoConv");
+  CHECK(model.classify("c", 4).error() ==
+        "net.onnx: node n_c (Conv): the exporter merged a batch norm into it: export with optimize=False");
+}
+
 TEST_CASE("A shared last layer cannot be replaced", "[onnx_separate]") {
   OnnxModel model;
   model.parameter("a.weight", {2, 2}).node("GlobalAveragePool", {"x"}, {"p"}).node("Flatten", {"p"}, {"f"});
