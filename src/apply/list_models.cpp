@@ -178,7 +178,9 @@ bool check_network(const ModelsOptions& options) {
     row["not_trained"] = network.trained.not_trained;
     row["unused"] = network.trained.unused;
   } else {
-    fmt::print("{}: {} node{} cannot be trained\n", path, found.size(), found.size() == 1 ? "" : "s");
+    fmt::print("operators that are read: {}\n{}: {} node{} cannot be trained\n", operator_names(), path, found.size(),
+               found.size() == 1 ? "" : "s");
+    row["operators"] = operator_names();
   }
   write_list(options, row);
   return found.empty();

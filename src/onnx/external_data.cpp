@@ -87,7 +87,8 @@ class Loader {
     const fs::path real = fs::weakly_canonical(file, error);
     if (!below || error || (!is_within(real, here_) && !is_within(real, linked_)))
       fail("{}: its values are in {}, outside the file's folder", tensor.name(), location.string());
-    return fs::exists(file, error) ? file : beside;
+    if (!fs::exists(file, error)) fail("{}: missing: copy it together with the ONNX file", beside.string());
+    return file;
   }
 
   const fs::path folder_;

@@ -38,4 +38,7 @@ std::vector<std::string> problems(const OnnxFile& file, const Task& task);
 // Returns the task that the file was exported for, with random images.
 Task exported_task(const OnnxFile& file);
 
+// Returns the operators that are supported for values that depend on images: "Add, AveragePool, ...".
+std::string operator_names();
+
 }  // namespace annulus

@@ -1,5 +1,7 @@
 #include "src/onnx/reader.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cmath>
 #include <set>
@@ -15,6 +17,7 @@
 #include "src/onnx/language_model.h"
 #include "src/onnx/node_scope.h"
 #include "src/onnx/properties.h"
+#include "src/onnx/read.h"
 #include "src/onnx/trained_summary.h"
 
 namespace annulus {
@@ -44,7 +47,7 @@ std::string nearest(const std::string& op) {
       {"ArgMax", "its input: logits"},
   };
   const auto found = all.find(op);
-  return found != all.end() ? found->second : "one of those that `annulus models --check` lists";
+  return found != all.end() ? found->second : "an operator that `annulus models --check` lists";
 }
 
 // Returns a parameter's layer: "features.0" for "features.0.weight", and "attention.in_proj_" for
@@ -85,6 +88,13 @@ const Kind* get(const Item& item) {
 
 Graph empty_graph(const Task& task) {
   return task.labels == LabelKind::tokens ? Graph(task.tokens) : Graph(task.image);
+}
+
+std::string operator_names() {
+  std::vector<std::string_view> names{"If"};
+  for (const auto& [name, read] : read_nodes()) names.push_back(name);
+  std::ranges::sort(names);
+  return fmt::format("{}", fmt::join(names, ", "));
 }
 
 Reader::Reader(const OnnxFile& file, const Task& task)

@@ -146,6 +146,7 @@ class NetworkFile(helper.ProgramTest):
         result = helper.run("models", "--check", self.save(model))
         self.assertLess(len(result.out + result.err), 4000)
         self.assertIn("is not supported", result.out)
+        self.assertRegex(result.out, r"operators that are read: .*\bConv, ")
 
     def test_batch_norms_keep_their_momentum(self):
         model, tensors = small()

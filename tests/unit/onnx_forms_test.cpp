@@ -263,6 +263,10 @@ TEST_CASE("Constants of nodes may be in another file") {
   store_outside(*tensor, folder / "net.data", {10, 20});
   test::write_text((folder / "net.onnx").string(), model.bytes());
   CHECK(outputs(OnnxFile::read(folder / "net.onnx"), {1, 2}) == Values{11, 22});
+  std::filesystem::remove(folder / "net.data");
+  CHECK(error_of([&] { OnnxFile::read(folder / "net.onnx"); }) ==
+        fmt::format("{}: {}: missing: copy it together with the ONNX file", (folder / "net.onnx").string(),
+                    (folder / "net.data").string()));
 }
 
 TEST_CASE("A model and its data may be links into another folder") {

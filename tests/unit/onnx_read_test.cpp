@@ -808,10 +808,9 @@ TEST_CASE("Every node of an ONNX file that cannot be read is named with its reas
   SECTION("operators without a rule, several at a time") {
     model.node("Sinh", {"c"}, {"s"}).node("Relu", {"s"}, {"r"}).node("ReduceMax", {"c"}, {"m"});
     model.node("Add", {"r", "m"}, {"sum"}).node("LSTM", {"c"}, {"l"}).node("Add", {"l", "sum"}, {"a"});
-    expect("a",
-           {"node n_s (Sinh): this operator is not supported: use one of those that `annulus models --check` lists",
-            "node n_m (ReduceMax): a reduction over all dimensions is not supported: keep the batch",
-            "node n_l (LSTM): this operator is not supported: use a network without recurrent layers"});
+    expect("a", {"node n_s (Sinh): this operator is not supported: use an operator that `annulus models --check` lists",
+                 "node n_m (ReduceMax): a reduction over all dimensions is not supported: keep the batch",
+                 "node n_l (LSTM): this operator is not supported: use a network without recurrent layers"});
   }
   SECTION("operators of another domain") {
     model.node("FusedConv", {"c"}, {"a"}).graph().mutable_node(1)->set_domain("com.microsoft");
