@@ -147,10 +147,14 @@ std::optional<SourcePlan> plan_metadata(const SourceFolders& folders) {
          source.string());
   if (!own) return std::nullopt;
   std::optional<Table> test;
-  for (const std::string_view name : kTestNames)
-    if (!test && train != source) test = table_in(source / name, true);
+  std::string unread;
+  for (const std::string_view name : kTestNames) {
+    if (test || train == source || !fs::is_directory(source / name)) continue;
+    test = table_in(source / name, true);
+    if (!test) unread += fmt::format("; {} is not read: it has no table", (source / name).string());
+  }
   SourcePlan plan = plan_tables(folders, *own, test);
-  plan.remark = fmt::format("{}: has the labels", own->file.string());
+  plan.remark = fmt::format("{}: has the labels{}", own->file.string(), unread);
   return plan;
 }
 

@@ -148,6 +148,8 @@ TEST_CASE("Hugging Face's imagefolder has labels in metadata beside the images",
   CHECK(source.read(kFolderSource, "test") == Names{"1 c"});
   source.write("test/metadata.jsonl", "{\"file_name\": \"1.png\", \"label\": \"cat\"}\n");
   CHECK_THAT(source.plan_error(kFolderSource), Contains("labels are names, but the training images' are numbers"));
+  std::filesystem::remove(source.folders.source / "test/metadata.jsonl");
+  CHECK_THAT(source.plan(kFolderSource).remark, Contains("/test is not read: it has no table"));
 }
 
 TEST_CASE("folders of classes are preferred to metadata without labels", "[source]") {
