@@ -110,8 +110,6 @@ void time_rounds(const World& world, Device& device, std::vector<Candidate>& can
 }
 
 Row summarize(const World& world, const Candidate& candidate, Verb verb, std::size_t bytes, std::size_t wrong) {
-  std::vector<double> seconds = candidate.seconds;
-  std::ranges::sort(seconds);
   double fastest = median(candidate.seconds_of_rank), slowest = fastest;
   world.minimum({&fastest, 1});
   world.maximum({&slowest, 1});
@@ -119,12 +117,12 @@ Row summarize(const World& world, const Candidate& candidate, Verb verb, std::si
           .bytes = bytes,
           .ranks = world.size(),
           .busbw_factor = busbw_factor(verb, world.size()),
-          .median_seconds = seconds[seconds.size() / 2],
-          .min_seconds = seconds.front(),
+          .median_seconds = median(candidate.seconds),
+          .min_seconds = std::ranges::min(candidate.seconds),
           .fastest_rank_seconds = fastest,
           .slowest_rank_seconds = slowest,
           .wrong_elements = wrong,
-          .iterations = seconds.size()};
+          .iterations = candidate.seconds.size()};
 }
 
 // Appends to `rows`. Returns a text for this rank's first wrong element; empty if all are exact.

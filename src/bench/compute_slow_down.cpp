@@ -44,7 +44,7 @@ std::string compute_slow_down(std::span<const double> alone, std::span<const dou
     const double low = percents[rank - 1], high = percents[percents.size() - rank], middle = median(percents);
     change = low > 0    ? fmt::format("{:.1f} % slower [{:.1f}, {:.1f}]", middle, low, high)
              : high < 0 ? fmt::format("{:.1f} % faster [{:.1f}, {:.1f}]", -middle, -high, -low)
-                        : fmt::format("no difference [{:.1f}, {:.1f}]", low, high);
+                        : fmt::format("no significant difference [{:.1f}, {:.1f}]", low, high);
   }
   return fmt::format("compute {:.3f} -> {:.3f} ms beside {}: {}", 1e3 * median_of(alone), 1e3 * median_of(beside), name,
                      change);

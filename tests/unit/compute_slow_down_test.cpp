@@ -25,8 +25,9 @@ TEST_CASE("a slow-down of computing has an interval over turns") {
   CHECK(text({-9, -2, -3, -4, -5, -6, -7, -8, 50}) == "compute 1.000 -> 1.380 ms beside ring: 5.0 % faster [2.0, 8.0]");
 }
 
-TEST_CASE("a slow-down of computing is no difference if the interval contains 0") {
-  CHECK(text({50, -1, 50, 50, 50, 50}) == "compute 1.000 -> 1.500 ms beside ring: no difference [-1.0, 50.0]");
+TEST_CASE("a slow-down of computing is not significant if the interval contains 0") {
+  CHECK(text({50, -1, 50, 50, 50, 50}) ==
+        "compute 1.000 -> 1.500 ms beside ring: no significant difference [-1.0, 50.0]");
 }
 
 TEST_CASE("a slow-down of computing is not reported from few turns") {
