@@ -192,9 +192,11 @@ void report_nothing_to_do(const TrainingInputs& inputs, const RunState& state) {
     write_json(options.out / "results.json", FileKind::run_results, results);
   }
   const std::string end = inputs.early_end(state);
+  const bool steps_done = options.max_steps > 0 && state.step >= options.max_steps;
+  const std::string raise = steps_done ? "raise --epochs and --max-steps" : "raise --epochs";
   print_anyway(fmt::format("nothing to do: this run is complete after {} steps, {} of {} epochs; to continue, {}",
                            state.step, state.cursor.epoch, options.epochs,
-                           end.empty() ? "raise --epochs" : fmt::format("change {}", end)));
+                           end.empty() ? raise : fmt::format("change {}", end)));
   const EvaluatedSplits& evaluation = inputs.evaluation;
   if (!evaluation.during) return;
   fmt::print("{} {}  ({}){}\n", evaluation.during->name, headline(*state.score), details(*state.score),

@@ -441,9 +441,11 @@ void TrainingRun::close_epoch(EpochResult& epoch) {
 
 void TrainingRun::report(const EpochResult& epoch) {
   if (state_.cursor.epoch == epoch.epoch) metrics_.epoch(place(), epoch);  // a partial epoch may be resumed
-  std::string part = epoch.first_image > 0 ? fmt::format(" (from image {} on)", epoch.first_image) : "";
-  if (state_.cursor.epoch < epoch.epoch)
-    part += fmt::format(" (to {:.0f} %)", 100 * (place().epochs - static_cast<double>(state_.cursor.epoch)));
+  const std::size_t first = epoch.first_image, end = state_.cursor.epoch < epoch.epoch ? state_.cursor.position : 0;
+  const std::string part = first > 0 && end > 0 ? fmt::format(" (from image {} to {})", first, end)
+                           : first > 0          ? fmt::format(" (from image {} on)", first)
+                           : end > 0            ? fmt::format(" (to image {})", end)
+                                                : "";
   record_.progress.line(
       fmt::format("epoch {}/{}{}  loss {:.4f}  {}  {}rate {:.4g}  {:.0f} {}/s  {:.1f} s", epoch.epoch, options_.epochs,
                   part, epoch.train_loss, to_string(epoch.measure, epoch.train_measure),

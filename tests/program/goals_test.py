@@ -45,7 +45,7 @@ class Goals(helper.ProgramTest):
         self.assertEqual(read_checkpoint(out / "best.h5")["attributes"]["step"], 13)
         # 500 images by 20 on each of 2 ranks.
         result = self.succeed(*self.training(self.folder / "short", epochs=3, max_steps=20), ranks=2)
-        self.assertRegex(result.out, r"\nepoch 2/3 \(to 56 %\)  loss .*\n(  rank .*\n)?stopped after 20 steps: --max-steps 20\n")
+        self.assertRegex(result.out, r"\nepoch 2/3 \(to image 280\)  loss .*\n(  rank .*\n)?stopped after 20 steps: --max-steps 20\n")
         self.assertEqual(self.results(self.folder / "short")["ended_by"], "--max-steps 20")
         self.succeed(*self.training(self.folder / "even", epochs=2, max_steps=26), ranks=2)
         self.assertNotIn("ended_by", self.results(self.folder / "even"))

@@ -34,12 +34,13 @@ class Resume(helper.ProgramTest):
     def test_the_rest_of_an_epoch_is_marked(self):
         out = self.folder / "out"
         self.run_to(out, 5)
+        self.assertRegex(self.run_again(out, 12).out, r"epoch 1/3 \(from image 200 to 480\)  loss")
         result = self.run_again(out, 14)
-        self.assertRegex(result.out, r"epoch 1/3 \(from image 200 on\)  loss")
-        self.assertRegex(result.out, r"epoch 2/3 \(to 8 %\)  loss")
+        self.assertRegex(result.out, r"epoch 1/3 \(from image 480 on\)  loss")
+        self.assertRegex(result.out, r"epoch 2/3 \(to image 40\)  loss")
         epochs = json.loads((out / "results.json").read_text())["epochs"]
         self.assertEqual([(epoch["epoch"], epoch["first_image"], epoch["steps"]) for epoch in epochs[-2:]],
-                         [(1, 200, 8), (2, 0, 1)])
+                         [(1, 480, 1), (2, 0, 1)])
 
     def test_the_duration_covers_all_parts(self):
         out = self.folder / "out"
@@ -65,6 +66,10 @@ class Resume(helper.ProgramTest):
         self.assertIn(f"test accuracy {100 * accuracy:.2f} %", result.out)
         self.assertNotIn("images/s", result.out)
         self.assertEqual((out / "results.json").read_bytes(), before)
+        options = {"max_steps": 13, "epochs": 1, "global_batch": 40}
+        self.train(self.folder / "epoch", **options)
+        result = self.succeed(*self.training(self.folder / "epoch", resume=True, **options))
+        self.assertIn("1 of 1 epochs; to continue, raise --epochs and --max-steps\n", result.out)
 
     def test_other_buckets_are_noted(self):
         parts, options = self.folder / "parts", {"ranks": 3, "all_reduce": "ring", "model": "cnn"}
