@@ -908,7 +908,7 @@ TEST_CASE("Tensors of ONNX files may be in other files of its folder") {
   }
   SECTION("in a file that is missing") {
     declare("location", "net.data");
-    CHECK(error_of(read) == file + ": " + data + ": cannot open: No such file or directory");
+    CHECK(error_of(read) == file + ": " + data + ": missing: copy it together with the ONNX file");
   }
   SECTION("in a file that is too short") {
     declare("location", "net.data");
