@@ -170,6 +170,23 @@ void restore_views(onnx::GraphProto& graph) {
   erase_tensors(graph, std::move(removed));
 }
 
+// Ties a transpose that PyTorch's older exporter stored beside the parameter, such as a language model's tied head.
+void restore_folded_transposes(onnx::GraphProto& graph) {
+  constexpr std::string_view kFolded = "onnx::MatMul_";
+  std::vector<int> removed;
+  for (int i = 0; i < graph.initializer_size(); ++i) {
+    const onnx::TensorProto& tensor = graph.initializer(i);
+    if (!tensor.name().starts_with(kFolded) || !is_real(tensor) || elements(checked_shape(tensor)) < 2) continue;
+    const auto parameter = std::ranges::find_if(graph.initializer(), [&](const onnx::TensorProto& other) {
+      return !other.name().starts_with(kFolded) && is_real(other) && is_transpose(tensor, other);
+    });
+    if (parameter == graph.initializer().end()) continue;
+    prepend_transpose(graph, parameter->name(), tensor.name());
+    removed.push_back(i);
+  }
+  erase_tensors(graph, std::move(removed));
+}
+
 // The name in torch.export's graph for the bias that the optimizer removed from a node; empty if it removed none.
 std::string removed_bias(const onnx::NodeProto& node) {
   static constexpr std::array<std::string_view, 5> kOperations{"aten.linear.default", "aten.conv1d.default",
@@ -219,6 +236,7 @@ void restore_biases(onnx::GraphProto& graph) {
 void restore_tensors(onnx::GraphProto& graph) {
   restore_linear_weights(graph);
   restore_views(graph);
+  restore_folded_transposes(graph);
   restore_biases(graph);
 }
 

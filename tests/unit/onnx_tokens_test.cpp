@@ -66,6 +66,14 @@ TEST_CASE("a network that reads tokens becomes a language model") {
     CHECK(state_names(network.graph) == std::set<std::string>{"wte.weight", "wpe.weight"});
     CHECK(network.values.size() == 2);
   }
+  SECTION("with a head tied to a transpose that the older exporter stored") {
+    std::vector<float> transpose;
+    for (std::size_t column = 0; column < 4; ++column)
+      for (std::size_t row = 0; row < 5; ++row) transpose.push_back(static_cast<float>(row * 4 + column));
+    model.tensor<float>("onnx::MatMul_12", {4, 5}, transpose).node("MatMul", {"x1", "onnx::MatMul_12"}, {"y"});
+    const ImportedNetwork network = read_twice(model);
+    CHECK(shared_names(network.graph) == std::set<std::string>{"weight = wte.weight"});
+  }
   SECTION("with a head of its own") {
     predict(model.parameter("head.weight", {7, 4}), "x1", "head.weight");
     const ImportedNetwork network = read_twice(model);
