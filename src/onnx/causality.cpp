@@ -9,14 +9,14 @@
 namespace annulus {
 namespace {
 
-// Returns two windows whose first halves are equal, and whose second halves have no token in common.
-std::vector<std::int32_t> two_windows(const TokenShape& tokens) {
-  const std::size_t row = tokens.length + 1, half = tokens.length / 2;
-  std::vector<std::int32_t> windows(2 * row);
-  for (std::size_t i = 0; i < row; ++i) {
-    windows[i] = static_cast<std::int32_t>(i % tokens.vocabulary);
-    windows[row + i] = static_cast<std::int32_t>((i < half ? i : i + 1) % tokens.vocabulary);
-  }
+// Returns windows that differ from the first window from a token on: window i + 1 from token begins[i].
+std::vector<std::int32_t> windows_that_differ(const TokenShape& tokens, const std::vector<std::size_t>& begins) {
+  const auto token = [&](std::size_t i) { return static_cast<std::int32_t>(i % tokens.vocabulary); };
+  const std::size_t row = tokens.length + 1;
+  std::vector<std::int32_t> windows;
+  for (std::size_t i = 0; i < row; ++i) windows.push_back(token(i));
+  for (const std::size_t begin : begins)
+    for (std::size_t i = 0; i < row; ++i) windows.push_back(token(i < begin ? i : begin + 1));
   return windows;
 }
 
@@ -34,23 +34,26 @@ void expect_causal(const OnnxFile& file, const ImportedNetwork& network) {
   if (!file.reads_tokens()) return;
   const TokenShape& tokens = network.graph.tokens();
   if (tokens.length < 2 || tokens.vocabulary < 2) return;
+  const std::vector<std::size_t> begins{1, tokens.length / 2, tokens.length - 1};
+  const std::size_t batch = begins.size() + 1;
   const auto device = make_device("cpu");
-  Model model(*device, network.graph, Mode::inference, 2);
+  Model model(*device, network.graph, Mode::inference, batch);
   initialize(model, network);
-  Network& planned = model.network(Mode::inference, 2);
-  const std::vector<std::int32_t> windows = two_windows(tokens), labels(2);
+  Network& planned = model.network(Mode::inference, batch);
+  const std::vector<std::int32_t> windows = windows_that_differ(tokens, begins), labels(batch);
   const auto bytes = std::as_bytes(std::span(windows));
   planned.load({reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size()}, {.classes = labels});
   planned.forward();
   const Value last = model.graph().nodes().back().inputs[0];  // what the head reads
   std::vector<float> values(elements(planned.spec(last).shape));
   device->read(planned.spec(last), planned.value(last), values);
-  const std::size_t window = values.size() / 2, half = tokens.length / 2 * (window / tokens.length);
+  const std::size_t window = values.size() / batch;
   float largest = 0, difference = 0;
-  for (std::size_t i = 0; i < half; ++i) {
-    largest = std::max(largest, std::fabs(values[i]));
-    difference = std::max(difference, std::fabs(values[i] - values[window + i]));
-  }
+  for (std::size_t k = 0; k < begins.size(); ++k)
+    for (std::size_t i = 0; i < begins[k] * (window / tokens.length); ++i) {
+      largest = std::max(largest, std::fabs(values[i]));
+      difference = std::max(difference, std::fabs(values[i] - values[(k + 1) * window + i]));
+    }
   if (difference > 1e-4f * largest)
     fail(
         "{}: its predictions depend on later tokens: only causal language models can be trained; a masked loss "

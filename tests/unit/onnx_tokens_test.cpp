@@ -124,16 +124,23 @@ TEST_CASE("a language model's windows and tokens must fit the ONNX file") {
 }
 
 TEST_CASE("a network whose predictions depend on later tokens is refused") {
-  OnnxModel ahead = embedding(6), causal = embedding(6);
-  const auto check = [](const OnnxModel& model) {
+  OnnxModel causal = embedding(10), mean = embedding(10), prefix = embedding(10), last = embedding(10);
+  const auto check = [](OnnxModel& model, const std::string& from) {
+    predict(model, from, "wte.weight");
     return test::error_of([&] { expect_causal(model.file(), model.read()); });
   };
+  const std::string expected =
+      "net.onnx: its predictions depend on later tokens: only causal language models can be trained; a masked loss "
+      "(BERT) is not supported";
   predict(causal, "e", "wte.weight");
   CHECK_NOTHROW(expect_causal(causal.file(), causal.read()));
-  ahead.node("ReduceMean", {"e"}, {"m"}, {{"axes", Wholes{1}}}).node("Add", {"e", "m"}, {"x1"});
-  CHECK(check(predict(ahead, "x1", "wte.weight")) ==
-        "net.onnx: its predictions depend on later tokens: only causal language models can be trained; a masked loss "
-        "(BERT) is not supported");
+  mean.node("ReduceMean", {"e"}, {"m"}, {{"axes", Wholes{1}}}).node("Add", {"e", "m"}, {"x1"});
+  CHECK(check(mean, "x1") == expected);
+  for (auto& [model, places] : {std::pair<OnnxModel&, Wholes>{prefix, {1, 1, 2, 3, 4, 5, 6, 7, 8, 9}},
+                                std::pair<OnnxModel&, Wholes>{last, {0, 1, 2, 3, 4, 5, 6, 7, 9, 9}}}) {
+    model.tensor<std::int64_t>("places", {10}, places).node("Gather", {"e", "places"}, {"g"}, {{"axis", 1}});
+    CHECK(check(model, "g") == expected);
+  }
 }
 
 TEST_CASE("a table with other gradients in PyTorch is refused") {
