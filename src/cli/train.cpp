@@ -139,6 +139,7 @@ void choose(const CLI::App& command, const std::shared_ptr<TrainLine>& line, Com
   TrainOptions& o = line->options;
   o.configuration = command.config_to_str(true, false);
   if (line->prints) {
+    chosen.reports_on_stdout = chosen.quiet = false;  // the settings are the output; scripts/launch reads them
     chosen.run_without_mpi = [line] {
       fmt::print("{}", line->options.configuration);
       return 0;

@@ -360,6 +360,7 @@ class SurvivedLosses(BatchTest):
                 self.assertEqual((done.returncode, done.stdout, done.stderr), (0 if survives else 1, "", ""), text)
         config.write_text("survive = true\n")
         for options, survives in ((["--survive"], True), (["--survive=true"], True), (["--survive=false"], False), ([], False),
+                                  (["--survive", "--quiet"], True), (["--survive", "--json=-"], True),
                                   (["--survive=false", "--config", config], False)):
             self.assertEqual(asked(*options).returncode, 0 if survives else 1, options)
         wrong = asked("--survive", "--bacth", "3")
