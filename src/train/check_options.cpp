@@ -24,6 +24,8 @@ void check(const TrainOptions& options) {
   if (options.take_over && !options.resume) fail("--take-over requires --resume: add it");
   if (options.dry_run && options.take_over)
     fail("--dry-run does not wait for another job, as --take-over does: remove one of them");
+  if (options.dry_run && !options.device.tuning.empty())
+    fail("--dry-run writes nothing, and --tune a file: remove one of them");
   if (options.dry_run && !options.json.empty()) fail("--dry-run has no results for --json: remove one of them");
   const ScheduleOptions& schedule = options.schedule;
   if (schedule.kind == "plateau" && options.patience > 0 && options.patience <= schedule.patience + 1)

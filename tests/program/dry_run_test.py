@@ -55,6 +55,12 @@ class DryRun(helper.ProgramTest):
                 self.assertNotEqual(dry.status, 0)
                 self.assertEqual(len(dry.messages), 1)
 
+    def test_options_that_write_are_refused(self):
+        for option, value in (("json", "-"), ("tune", self.folder / "plans.json")):
+            result = helper.run(*self.training(self.folder / "out", dry_run=True, **{option: value}))
+            self.assertEqual((result.status, len(result.messages)), (2, 1), str(result))
+            self.assertRegex(result.messages[0], f"--dry-run .*--{option}.*: remove one of them")
+
 
 if __name__ == "__main__":
     helper.main()
