@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "kernels/base/median.h"
 #include "src/io/bytes.h"
 #include "src/io/standard_output.h"
 #include "src/job/machine.h"
@@ -54,14 +55,13 @@ std::string memory_text(const World& world, const Device& device) {
 
 std::string time_text(const StepTrial& trial, std::uint64_t steps) {
   if (trial.seconds.empty()) return "no step is left to measure";
-  std::vector<double> sorted = trial.seconds;
-  std::ranges::sort(sorted);
-  const double median = sorted[sorted.size() / 2];
+  const double typical = median(trial.seconds);
+  const auto [shortest, longest] = std::ranges::minmax(trial.seconds);
   return fmt::format(
       "{} for {} steps of {:.3f} ms (median of {} steps after {}, {:.3f} to {:.3f}), without evaluations and "
       "checkpoints",
-      duration(median * static_cast<double>(steps)), steps, 1e3 * median, sorted.size(), trial.warm_up,
-      1e3 * sorted.front(), 1e3 * sorted.back());
+      duration(typical * static_cast<double>(steps)), steps, 1e3 * typical, trial.seconds.size(), trial.warm_up,
+      1e3 * shortest, 1e3 * longest);
 }
 
 }  // namespace
