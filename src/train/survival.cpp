@@ -226,12 +226,12 @@ void Survival::report(std::span<LostRank> losses) {
   for (LostRank& loss : losses) {
     loss.step = state_.step;
     loss.repeated_steps = repeated;
-    record_.progress.line(printable(fmt::format(
+    record_.progress.line_anyway(printable(fmt::format(
         "rank {} on {} {} in step {}: {} rank{} go{} on after step {}", loss.rank, loss.host, loss.fate(), reached_ + 1,
         world_.size(), world_.size() == 1 ? "" : "s", world_.size() == 1 ? "es" : "", state_.step)));
   }
   if (static_cast<std::size_t>(world_.size()) < inputs_.options.survival.min_ranks) {
-    record_.progress.line(fmt::format("fewer ranks than --min-ranks {}", inputs_.options.survival.min_ranks));
+    record_.progress.line_anyway(fmt::format("fewer ranks than --min-ranks {}", inputs_.options.survival.min_ranks));
     request_stop();
   }
 }

@@ -164,7 +164,7 @@ void report_resumption(const TrainingInputs& inputs, const Resumption& resumptio
   if (inputs.world.root() || inputs.options.survival.on)  // any rank may have to write the results in the end
     read_earlier_results(inputs.options.out / "results.json", state.cursor.epoch, state.step, record.result);
   if (!inputs.world.root()) return;
-  for (const std::string& line : resumption.stored->damaged) record.progress.line(line);
+  for (const std::string& line : resumption.stored->damaged) record.progress.line_anyway(line);
   if (const auto& difference = resumption.data_difference) {
     record.result.data_changes.push_back({{"step", state.step}, {"difference", *difference}});
     record.progress.line(fmt::format("the data was changed (--data-changed): {}", *difference));
