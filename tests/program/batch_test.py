@@ -76,6 +76,7 @@ class Launch(BatchTest):
     def setUp(self):
         super().setUp()
         self.stand_in("nproc", "echo 8")
+        self.stand_in("mpirun", "echo 'mpirun (Open MPI) 4.1.4'")
         self.stand_in("lscpu", "echo '# Core,Socket'; for n in 0 1 2 3 0 1 2 3; do echo $n,0; done")
 
     def launch(self, *arguments, status=0, **variables):
@@ -110,6 +111,8 @@ class Launch(BatchTest):
                 self.assert_options(line, "-np 2", "--host n1:1,n2:1", "--map-by ppr:1:node:PE=4")
                 line = self.launch("-np", 8, "--hosts", "a", **variables)
                 self.assert_options(line, "-np 8", "--host a:8", "--oversubscribe --bind-to none")
+        self.stand_in("mpirun", "echo 'mpirun (Open MPI) 5.0.11'")
+        self.assert_options(self.launch(**jobs["pbs"]), "--host n1:2,n2:2 --map-by ppr:2:node:PE=2")  # it has no orted
 
     def test_hosts_that_differ_are_refused(self):
         line = self.launch(PBS_NODEFILE=self.slots("n1", "n1", "n2"), status=2)
