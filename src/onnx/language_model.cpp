@@ -9,8 +9,22 @@
 namespace annulus {
 namespace {
 
-// Throws Error if a token's row of the table has no gradient (padding_idx), or if gradients are divided by the tokens'
-// counts. Only PyTorch's newer exporter writes the call, embedding(weight, tokens, padding_idx, scale_grad_by_freq).
+// Whether a value adds constants or parameters to embedded tokens.
+bool embeds_tokens(const GraphBuilder& builder, Value value) {
+  while (Graph::has_node(value)) {
+    if (builder.computed_by<TokenEmbedding>(value) != nullptr) return true;
+    const auto* arithmetic = builder.computed_by<Arithmetic>(value);
+    const bool sums = builder.computed_by<Add>(value) != nullptr ||
+                      (arithmetic != nullptr && arithmetic->op == Arithmetic::Operator::sum);
+    if (!sums) return false;
+    value = builder.layer(value).inputs[0];
+  }
+  return false;
+}
+
+}  // namespace
+
+// Only PyTorch's newer exporter writes the call, embedding(weight, tokens, padding_idx, scale_grad_by_freq).
 void expect_plain_gradient(const NodeReader& n) {
   const std::string call = n.written_call();
   const std::string_view begin = "embedding.default](args = (";
@@ -29,26 +43,10 @@ void expect_plain_gradient(const NodeReader& n) {
         padding.substr(0, next));
 }
 
-// Whether a value adds constants or parameters to embedded tokens.
-bool embeds_tokens(const GraphBuilder& builder, Value value) {
-  while (Graph::has_node(value)) {
-    if (builder.computed_by<TokenEmbedding>(value) != nullptr) return true;
-    const auto* arithmetic = builder.computed_by<Arithmetic>(value);
-    const bool sums = builder.computed_by<Add>(value) != nullptr ||
-                      (arithmetic != nullptr && arithmetic->op == Arithmetic::Operator::sum);
-    if (!sums) return false;
-    value = builder.layer(value).inputs[0];
-  }
-  return false;
-}
-
-}  // namespace
-
 Value token_embedding(NodeReader& n) {
   const Shape table = n.input_shape(0);
   if (table.size() != 2 || checked_axis(n.attributes.whole("axis", 0), 2) != 0)
     fail("its table of {} is not {{vocabulary, width}}, indexed by tokens", to_string(table));
-  expect_plain_gradient(n);
   return n.add(TokenEmbedding{table[0], table[1]}, {Graph::kWindow}, {n.expect_stored(0, "table is")});
 }
 
@@ -65,6 +63,8 @@ std::optional<Value> position_embedding(NodeReader& n, Value x, Value rows) {
     if (slice->axis != 0 || slice->begin != 0) return std::nullopt;
     table = builder.layer(table).inputs[0];
   }
+  if (!n.file_marks_parameters() && builder.computed_by<Constant>(table) != nullptr)
+    fail("it adds constants to embedded tokens, which may come from trained positions: export it with dynamo=True");
   const auto* learned = builder.computed_by<Learned>(table);
   if (learned == nullptr || learned->shape.size() != 2 || learned->shape[1] != shape.back()) return std::nullopt;
   return n.add(PositionEmbedding{learned->shape[0]}, {x}, {builder.layer(table).stored[0]});

@@ -8,6 +8,10 @@ namespace annulus {
 
 // How networks that read tokens begin and end (kernels/operations/tokens.h).
 
+// Throws Error if a row of the table that a Gather reads has no gradient in PyTorch (padding_idx), or if gradients are
+// divided by the tokens' counts.
+void expect_plain_gradient(const NodeReader& n);
+
 // Reads a Gather that looks up rows for the tokens.
 Value token_embedding(NodeReader& n);
 

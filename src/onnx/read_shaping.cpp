@@ -200,6 +200,7 @@ std::optional<HostTensor> for_one_window(NodeReader& n, const HostTensor& indice
 }
 
 void read_gather(NodeReader& n) {
+  expect_plain_gradient(n);
   if (n.as<Tokens>(1) != nullptr) return n.set(token_embedding(n));
   const Value x = n.value(0);
   const std::size_t axis = checked_axis(n.attributes.whole("axis", 0), n.shape(x).size());

@@ -168,6 +168,7 @@ class NodeReader {
   std::optional<Stored> stored(std::size_t input) const;
   Stored expect_stored(std::size_t input, std::string_view what) const;
   // PyTorch's exporters store parameters and buffers; operators' constants are nodes.
+  bool file_marks_parameters() const { return reader_.trained_.marked(); }
   bool exported_by_pytorch() const { return reader_.file_.producer() == "pytorch"; }
   bool trained(std::size_t input) const;  // whether it is a stored tensor that is trained anywhere, not only in layers
   bool trained_in_layers(std::size_t input) const;

@@ -160,6 +160,14 @@ TEST_CASE("a table with other gradients in PyTorch is refused") {
   CHECK(predict(model, "e", "wte.weight").problems() == expected);
 }
 
+TEST_CASE("positions that a file without marks stores as constants are refused") {
+  OnnxModel model = embedding(6);
+  model.tensor<float>("onnx::Add_9", {6, 4}, std::vector<float>(24, 0.5f)).node("Add", {"e", "onnx::Add_9"}, {"x1"});
+  CHECK(predict(model, "x1", "wte.weight").problems() ==
+        Names{"node n_x1 (Add): it adds constants to embedded tokens, which may come from trained positions: export it "
+              "with dynamo=True"});
+}
+
 TEST_CASE("a row that every token of every window has is read once") {
   OnnxModel model = embedding(3, 2);
   model.parameter("types.weight", {2, 4}).tensor<std::int64_t>("types", {2, 3}, {0, 1, 1, 0, 1, 1});
