@@ -17,7 +17,7 @@ constexpr const char* kFolded = "pkg.onnxscript.optimizer.folded_from";
 
 struct SignatureLine {
   std::string placeholder, target;
-  Mark mark;
+  TensorMark mark;
 };
 
 // Reads lines such as "b_mid_k: BUFFER target='mid.k' persistent=True".
@@ -31,18 +31,18 @@ std::vector<SignatureLine> signature(const onnx::GraphProto& graph) {
     if (end == std::string::npos) continue;
     const bool persistent = line.find(" persistent=False", end) == std::string::npos;
     all.push_back({line.substr(0, colon), line.substr(begin, end - begin),
-                   Mark{line.substr(colon + 2, target - colon - 2), persistent}});
+                   TensorMark{line.substr(colon + 2, target - colon - 2), persistent}});
   }
   return all;
 }
 
 }  // namespace
 
-std::map<std::string, Mark> marks(const onnx::GraphProto& graph) {
-  std::map<std::string, Mark> all;
+std::map<std::string, TensorMark> marks(const onnx::GraphProto& graph) {
+  std::map<std::string, TensorMark> all;
   for (const onnx::ValueInfoProto& value : graph.value_info())
     if (std::string kind = property(value, PropertyField::value, kKind); !kind.empty())
-      all.try_emplace(value.name(), Mark{kind, property(value, PropertyField::value, kPersistent) != "False"});
+      all.try_emplace(value.name(), TensorMark{kind, property(value, PropertyField::value, kPersistent) != "False"});
   for (const SignatureLine& line : signature(graph)) all.try_emplace(line.target, line.mark);
   return all;
 }

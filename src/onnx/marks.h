@@ -9,13 +9,13 @@
 // What torch.export says in a file about stored tensors. PyTorch's older exporter and other programs say nothing.
 namespace annulus {
 
-struct Mark {
+struct TensorMark {
   std::string kind;        // "PARAMETER", "BUFFER", "CONSTANT_TENSOR", ...
   bool persistent = true;  // a buffer that is in the state_dict
 };
 
 // Returns the marks by tensor name, also for tensors that the exporter replaced by others.
-std::map<std::string, Mark> marks(const onnx::GraphProto& graph);
+std::map<std::string, TensorMark> marks(const onnx::GraphProto& graph);
 
 // Returns by the name of each stored tensor that the exporter computed: the values that it was computed from, and the
 // values between.

@@ -172,13 +172,13 @@ void restore_views(onnx::GraphProto& graph) {
 
 // Ties a transpose that PyTorch's older exporter stored beside the parameter, such as a language model's tied head.
 void restore_folded_transposes(onnx::GraphProto& graph) {
-  constexpr std::string_view kFolded = "onnx::MatMul_";
+  constexpr std::string_view kTransposed = "onnx::MatMul_";
   std::vector<int> removed;
   for (int i = 0; i < graph.initializer_size(); ++i) {
     const onnx::TensorProto& tensor = graph.initializer(i);
-    if (!tensor.name().starts_with(kFolded) || !is_real(tensor) || elements(checked_shape(tensor)) < 2) continue;
+    if (!tensor.name().starts_with(kTransposed) || !is_real(tensor) || elements(checked_shape(tensor)) < 2) continue;
     const auto parameter = std::ranges::find_if(graph.initializer(), [&](const onnx::TensorProto& other) {
-      return !other.name().starts_with(kFolded) && is_real(other) && is_transpose(tensor, other);
+      return !other.name().starts_with(kTransposed) && is_real(other) && is_transpose(tensor, other);
     });
     if (parameter == graph.initializer().end()) continue;
     prepend_transpose(graph, parameter->name(), tensor.name());

@@ -326,7 +326,7 @@ class Separator {
   }
 
   onnx::GraphProto& graph_;
-  const std::map<std::string, Mark> marks_;
+  const std::map<std::string, TensorMark> marks_;
   const std::map<std::string, std::vector<std::string>> sources_;
   const std::map<std::string, std::string> placeholders_;
   std::map<std::string, const onnx::TensorProto*> tensors_;  // real numbers only

@@ -124,7 +124,7 @@ class ByMarks {
   }
 
  private:
-  static Decision of_mark(const std::string& tensor, const Mark& mark) {
+  static Decision of_mark(const std::string& tensor, const TensorMark& mark) {
     if (mark.kind == "PARAMETER") return {Training::always, "", tensor};
     if (mark.kind != "BUFFER") return {Training::never, TrainedTensors::kConstant, ""};
     return {Training::never, TrainedTensors::kBuffer, mark.persistent ? tensor : ""};
@@ -137,7 +137,7 @@ class ByMarks {
     return all;
   }
 
-  const std::map<std::string, Mark> marks_;
+  const std::map<std::string, TensorMark> marks_;
   const std::map<std::string, std::vector<std::string>> sources_;
   std::map<std::string, std::size_t> uses_;  // by stored tensors
   std::set<std::string> inside_;             // values that operations read which compute with parameters themselves
