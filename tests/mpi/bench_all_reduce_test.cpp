@@ -40,14 +40,14 @@ class WrongAllReduce final : public AllReduce {
   std::vector<std::size_t> elements_;
 };
 
-const auto device = make_device("cpu", 1);
+const auto cpu = make_device("cpu", 1);
 
 }  // namespace
 
 TEST_CASE("the benchmark counts wrong elements of every verb") {
   const World world;
   constexpr std::size_t kCount = 3001;
-  WrongAllReduce wrong(world, *device, {0, 1500, kCount - 1});
+  WrongAllReduce wrong(world, *cpu, {0, 1500, kCount - 1});
   const DeviceView array = wrong.allocate(kCount * sizeof(float), Memory::own);
   const Range own = wrong.chunk(kCount);
   const std::size_t last_own = world.gather(std::uint64_t{own.begin}).back();
@@ -57,12 +57,12 @@ TEST_CASE("the benchmark counts wrong elements of every verb") {
     in_chunk += element >= last_own && element < last_own + last_size ? 1 : 0;
   for (const Verb verb : {Verb::all_reduce, Verb::reduce_scatter, Verb::all_gather}) {
     CAPTURE(static_cast<int>(verb));
-    const WrongElements found = wrong_elements(world, *device, wrong, verb, array);
+    const WrongElements found = wrong_elements(world, *cpu, wrong, verb, array);
     CHECK(found.count == (verb == Verb::reduce_scatter ? in_chunk : 3));
     CHECK(found.first.empty() == (world.rank() + 1 < world.size() || found.count == 0));
     for (const WireType wire : {WireType::fp32, WireType::bf16}) {
-      const auto exact = make_all_reduce("message-ring", world, *device, wire);
-      CHECK(wrong_elements(world, *device, *exact, verb, exact->allocate(kCount * sizeof(float))).count == 0);
+      const auto exact = make_all_reduce("message-ring", world, *cpu, wire);
+      CHECK(wrong_elements(world, *cpu, *exact, verb, exact->allocate(kCount * sizeof(float))).count == 0);
     }
   }
 }
@@ -70,10 +70,10 @@ TEST_CASE("the benchmark counts wrong elements of every verb") {
 TEST_CASE("the benchmark ends with an error if elements are wrong") {
   const World world;
   std::vector<NamedAllReduce> all_reduces;
-  all_reduces.push_back({"exact", make_all_reduce("ring", world, *device)});
-  all_reduces.push_back({"wrong", std::make_unique<WrongAllReduce>(world, *device, std::vector<std::size_t>{2000})});
+  all_reduces.push_back({"exact", make_all_reduce("ring", world, *cpu)});
+  all_reduces.push_back({"wrong", std::make_unique<WrongAllReduce>(world, *cpu, std::vector<std::size_t>{2000})});
   const BenchAllReduceOptions options{.sizes_bytes = {4000, 12'000}, .algorithms = {}, .seconds = 0.001};
-  const std::string error = test::error_of([&] { time_all_reduces(world, *device, std::move(all_reduces), options); });
+  const std::string error = test::error_of([&] { time_all_reduces(world, *cpu, std::move(all_reduces), options); });
   const int shares = world.size() * (world.size() - 1) / 2, sum = world.size() * (2000 - 1021) + shares;
   CHECK_THAT(error, Catch::Contains(fmt::format("wrong: element 2000 of 3000 is {} instead of {} on rank {}", sum + 1,
                                                 sum, world.size() - 1)));
