@@ -104,14 +104,19 @@ int run_on_all_ranks(const annulus::Command& command, const std::optional<int>& 
   const annulus::World world;
   rank = world.rank();
   watchdog.activity().enter(annulus::Activity::Phase::unwatched);
-  try {
-    if (foreign && world.size() == 1 && !command.accepts_foreign_launchers)
-      return refuse(*foreign, launched.value_or(0));
-    return command.run(world, watchdog);
-  } catch (const std::exception& error) {
-    watchdog.activity().enter(annulus::Activity::Phase::ending);
-    return end_job(world, error);
-  }
+  const auto run = [&] {
+    try {
+      if (foreign && world.size() == 1 && !command.accepts_foreign_launchers)
+        return refuse(*foreign, launched.value_or(0));
+      return command.run(world, watchdog);
+    } catch (const std::exception& error) {
+      watchdog.activity().enter(annulus::Activity::Phase::ending);
+      return end_job(world, error);
+    }
+  };
+  const int status = annulus::status_after_output(run());
+  if (!launched) annulus::MpiSession::set_status_after_crash(status);
+  return status;
 }
 
 }  // namespace
@@ -127,9 +132,8 @@ int main(int argc, char** argv) {
   const annulus::Command command = annulus::parse_command_line(argc, argv, first);
   annulus::allow_many_open_files();
   try {
-    const int status = annulus::status_after_output(command.run ? run_on_all_ranks(command, launched)
-                                                    : first     ? command.run_without_mpi()
-                                                                : 0);
+    const int status = command.run ? run_on_all_ranks(command, launched)
+                                   : annulus::status_after_output(first ? command.run_without_mpi() : 0);
     if (first) annulus::report_job_status(status, 0);
     return status;
   } catch (const std::exception& error) {

@@ -1,7 +1,10 @@
 #include "collectives/world/mpi.h"
 
+#include <unistd.h>
+
 #include <array>
 #include <atomic>
+#include <csignal>
 #include <exception>
 #include <limits>
 #include <utility>
@@ -13,6 +16,7 @@ namespace annulus {
 namespace {
 
 std::atomic<bool> has_failed = false;
+volatile std::sig_atomic_t status_after_crash = 0;
 
 }  // namespace
 
@@ -51,6 +55,11 @@ MpiSession::MpiSession() {
 // them: main's MPI_Abort ends the job then.
 MpiSession::~MpiSession() {
   if (std::uncaught_exceptions() == 0) MPI_Finalize();
+}
+
+void MpiSession::set_status_after_crash(int status) {
+  status_after_crash = status;
+  std::signal(SIGSEGV, [](int) { _exit(status_after_crash); });
 }
 
 Communicator Communicator::duplicate(MPI_Comm original) {

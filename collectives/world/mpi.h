@@ -23,6 +23,10 @@ class MpiSession {
   ~MpiSession();
   MpiSession(const MpiSession&) = delete;
   MpiSession& operator=(const MpiSession&) = delete;
+
+  // Sets the status of this process if MPI crashes while it is finalized. Only for a process that no launcher started:
+  // Open MPI 4.1's progress thread may then call a plug-in that has been unloaded (1 in 750 on a busy machine).
+  static void set_status_after_crash(int status);
 };
 
 // Owns a communicator.
