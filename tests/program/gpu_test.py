@@ -229,7 +229,7 @@ class Optimizers(GpuTest):
 
 class AllReduce(GpuTest):
     def test_all_algorithms_agree(self):
-        found = {"auto": r"^shm, .*, staged through pinned memory .*\(ranks that share a GPU wait on the host; ",
+        found = {"auto": r"^direct all-reduce over the GPUs' memory \(all ranks are on one node, .*; ranks that share a GPU",
                  "ring": r"^ring over the GPUs' memory \(requested",
                  "direct": r"^direct all-reduce over the GPUs' memory \(requested",
                  "shm": r"^shm, .*, staged through pinned memory",
@@ -253,7 +253,7 @@ class AllReduce(GpuTest):
     def test_nccl_on_a_shared_gpu(self):
         result = run(*self.training(self.folder / "out", all_reduce="nccl"), ranks=2)
         self.assert_refused(result, r"NCCL does not support two ranks on one GPU: ranks 0 and 1 share GPU .*"
-                                    r"use --all-reduce auto, or fewer ranks")
+                                    r"use --all-reduce ring, or fewer ranks")
 
     def test_on_two_ranks_buckets_and_deferring_are_bit_identical(self):
         whole = self.folder / "whole"
