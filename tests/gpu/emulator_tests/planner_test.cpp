@@ -198,7 +198,7 @@ TEST_CASE("convolutions that differentiate a ReLU and compute the sums of a batc
     const std::size_t c = i % 8;
     const float normalized = (x[i] - mean[c]) * inverse[c];
     if (adds) wanted.input[i] += others[i];
-    if (scale[c] * normalized + shift[c] + (adds ? norm_output[i] : 0) <= 0) wanted.input[i] = 0;
+    if (scale[c] * normalized + shift[c] + (adds ? norm_output[i] : 0) < 0) wanted.input[i] = 0;  // passes at 0
     sum[c] += wanted.input[i];
     normalized_sum[c] += wanted.input[i] * normalized;
   }
