@@ -23,7 +23,7 @@ CLI::Option* add_list_option(CLI::App& command, const std::string& name, std::ve
       ->default_str("none");
 }
 
-// Adds an option whose value is a text that `parse` converts, or rejects with Error.
+// Adds an option for a text that `parse` converts, or rejects with Error.
 template <class T, class Parse>
 CLI::Option* add_parsed_option(CLI::App& command, const std::string& name, T& value, const Parse& parse,
                                const std::string& help) {

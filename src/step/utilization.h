@@ -29,7 +29,7 @@ struct Utilization {
   std::string peak_text() const;  // "153.2 GFLOP/s, ..."; REQUIRES: it is known
 };
 
-// Returns the peak FLOP/s of a node whose ranks may use `processors`, from each rank's measured rates: their sum, but
+// Returns the peak FLOP/s of a node that lends its ranks `processors`, from each rank's measured rates: their sum, but
 // not more than all processors at the fastest thread's rate, because threads that take turns on a processor each
 // measure all of it. An unknown number of processors (0) is no limit.
 double node_peak(std::span<const double> sums, std::span<const double> fastest, int processors);
