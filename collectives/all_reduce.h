@@ -139,7 +139,7 @@ inline AllReduceName name_of(std::size_t bucket) {
 // On GPUs "ring" uses peer access within a node, and messages between nodes; "direct" pulls from all the node's GPUs at
 // the same time; "nccl" is NCCL's all-reduce; "hierarchical" all-reduces chunks by NCCL between nodes, if each rank has
 // a separate GPU; the other names are the host's algorithms, staged through host memory; "auto" is the faster of "ring"
-// and "direct" on a single node, else "nccl", if possible, else the host's "auto".
+// and "direct" on a single node, else "nccl", if possible; the host's "auto" if not, or if ranks share a GPU.
 //
 // `wire`: the messages' number format. `crossover`: reuses an earlier run's crossover, to reproduce that run's bits,
 // instead of measuring it; ignored by algorithms without a crossover. Collective over the world. Throws Error if the

@@ -81,8 +81,9 @@ class LaneOrder {
   virtual ~LaneOrder() = default;
 
   // `number`: the all-reduce, counted from 1.
-  virtual void begin(DeviceView /*values*/) {}    // the next run() comes after all work queued on the lane
-  virtual void join(std::uint64_t /*number*/) {}  // later work on the lane comes after this all-reduce
+  // The next run() comes after all work queued on the lane.
+  virtual void begin(DeviceView /*values*/, const Collective& /*collective*/) {}
+  virtual void join(std::uint64_t /*number*/) {}                // later work on the lane comes after this all-reduce
   virtual bool done(std::uint64_t /*number*/) { return true; }  // REQUIRES: run() has returned for it
 };
 

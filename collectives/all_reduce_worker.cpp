@@ -66,10 +66,11 @@ void AllReduceWorker::continue_in(const World& world) {
 
 AllReduce::Ticket AllReduceWorker::enqueue(DeviceView values, const Request& request) {
   expect_possible(request);
-  order_.begin(values);
+  const Collective collective{request.verb, request.exact};
+  order_.begin(values, collective);
   const std::scoped_lock lock(mutex_);
   if (failure_) std::rethrow_exception(failure_);
-  jobs_.push_back({floats(values), request.bucket, {request.verb, request.exact}});
+  jobs_.push_back({floats(values), request.bucket, collective});
   if (request.next == Next::compute && values.bytes >= worth_waking_) {
     wake_ = true;
     work_there_.notify_one();

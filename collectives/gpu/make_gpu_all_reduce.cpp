@@ -66,26 +66,12 @@ double direct_speed_up(const Request& request) {
   }
 }
 
-// Returns null if it cannot be used. The same on every rank.
-Made try_direct(const Request& request) {
-  try {
-    return make_direct(request);
-  } catch (const Error&) {
-    return nullptr;
-  }
-}
-
-// Makes the faster algorithm. Both have the same bits, so different runs may use either. Ranks that share a GPU take
-// turns for milliseconds, so measuring would show nothing; a direct all-reduce waits for peers 3 times, and a ring with
-// N ranks at least 2N - 1 times.
+// Makes the faster algorithm. Both have the same bits, so different runs may use either. REQUIRES: no ranks share a
+// GPU.
 Made make_over_peers(const Request& request) {
   const auto because = [&](const std::string& why) {
     return Request{request.world, request.device, request.wire, request.crossover, request.why + why};
   };
-  if (!shared_gpu(request.world).empty()) {
-    Made direct = try_direct(because("; ranks that share a GPU wait for fewer turns of others than in a ring"));
-    return direct ? std::move(direct) : make_ring(request);
-  }
   const double speed_up = direct_speed_up(request);
   if (speed_up > 1) return make_direct(because(fmt::format("; {:.1f} times as fast as a ring", speed_up)));
   return make_ring(because(speed_up > 0 ? fmt::format("; {:.1f} times as fast as directly", 1 / speed_up) : ""));
@@ -160,13 +146,14 @@ Made make_auto(const Request& request) {
     return or_through_host(
         request.wire != WireType::fp32 && can_be_hierarchical(world) ? make_hierarchical : make_vendors, own_gpus);
   }
+  // Ranks that share a GPU take turns of milliseconds, and on the GPU each wait for another rank costs a turn.
+  if (!shared_gpu(world).empty()) return make_through_host("auto", request, "ranks that share a GPU wait on the host");
   std::string unreachable;
   try {
     return make_over_peers(because("all ranks are on one node, and each GPU can access its neighbour's memory"));
   } catch (const Error& error) {  // the same on every rank
     unreachable = error.what();
   }
-  if (!shared_gpu(world).empty()) return make_through_host("auto", request, unreachable);
   return or_through_host(make_vendors, because(unreachable));
 }
 

@@ -143,7 +143,7 @@ class GpuMessageRing final : public AllReduceAlgorithm, public LaneOrder {
 
   std::span<std::byte> allocate(std::size_t bytes, Memory memory) override { return ring_.allocate(bytes, memory); }
 
-  void begin(DeviceView) override {
+  void begin(DeviceView, const Collective&) override {
     cuda::Event ready = cuda::make_event();
     cuda::check(cudaEventRecord(ready.get(), cuda::compute_lane(device_)));
     const std::scoped_lock lock(mutex_);

@@ -84,7 +84,7 @@ Nccl::Nccl(const World& world, cuda::SideLane& lane, WireType wire)
       size_(static_cast<std::size_t>(world.size())),
       wire_(wire) {
   if (const std::string shared = shared_gpu(world); !shared.empty())
-    fail("NCCL does not support two ranks on one GPU: {}; use --all-reduce ring, or fewer ranks", shared);
+    fail("NCCL does not support two ranks on one GPU: {}; use --all-reduce auto, or fewer ranks", shared);
   ncclUniqueId id{};
   world.all_or_none([&] {
     if (world.root()) check(ncclGetUniqueId(&id));

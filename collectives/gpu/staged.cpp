@@ -28,12 +28,13 @@ class StagedAllReduce final : public AllReduceAlgorithm, public LaneOrder {
 
   std::span<std::byte> allocate(std::size_t bytes, Memory memory) override;
 
-  void begin(DeviceView values) override;  // queues the copies to the host
+  void begin(DeviceView values, const Collective& collective) override;  // queues the copies to the host
   // Returns when the last copy back is queued.
   void run(std::span<float> values, const Collective& collective) override;
   void join(std::uint64_t number) override;
   bool done(std::uint64_t number) override { return cuda::done(done_[number % kRemembered].get()); }
 
+  Range chunk(std::size_t count) const override { return host_->chunk(count); }
   std::uint64_t bytes_sent() const override { return host_->bytes_sent(); }
 
  private:
@@ -53,9 +54,12 @@ class StagedAllReduce final : public AllReduceAlgorithm, public LaneOrder {
 
   std::byte* pinned(std::size_t bytes);
   std::byte* mirror(DeviceView values) const;  // null if it has none
+  DeviceView own_chunk(DeviceView values) const;
   void copy_to_host(const Piece& piece);
-  void sum_piece(const Piece& piece);
-  void sum_through_scratch(DeviceView values);
+  void copy_to_device(DeviceView device, const std::byte* host);
+  void sum_piece(const Piece& piece, DeviceView wanted, bool exact);
+  void sum_through_scratch(DeviceView values, bool exact);
+  void gather(DeviceView values, const Pieces& own);
   void await(cudaEvent_t event);
   cuda::Event event();
 
@@ -78,9 +82,10 @@ class StagedAllReduce final : public AllReduceAlgorithm, public LaneOrder {
 };
 
 StagedAllReduce::StagedAllReduce(Device& device, HostAllReduce host, const StagedOptions& options)
-    : AllReduceAlgorithm({fmt::format("{}, in pieces of {} bytes", host.algorithm->info().order, options.piece_bytes),
-                          host.algorithm->info().crossover, host.algorithm->info().wire},
-                         host.algorithm->context()),
+    : AllReduceAlgorithm(
+          {fmt::format("{}, in pieces of {} bytes", host.algorithm->info().order, options.piece_bytes),
+           host.algorithm->info().crossover, host.algorithm->info().wire, host.algorithm->info().all_verbs},
+          host.algorithm->context()),
       number_(cuda::current_device()),
       device_(device),
       options_(options),
@@ -121,20 +126,26 @@ std::byte* StagedAllReduce::mirror(DeviceView values) const {
   return nullptr;
 }
 
-void StagedAllReduce::begin(DeviceView values) {
+DeviceView StagedAllReduce::own_chunk(DeviceView values) const {
+  const Range own = chunk(values.bytes / sizeof(float));
+  return values.slice(own.begin * sizeof(float), own.size() * sizeof(float));
+}
+
+void StagedAllReduce::begin(DeviceView values, const Collective& collective) {
   Pieces pieces;
   cuda::check(cudaEventRecord(ready_.get(), cuda::compute_lane(device_)));
   cuda::check(cudaStreamWaitEvent(to_host_.get(), ready_.get()));
-  if (std::byte* const host = mirror(values))
-    for (std::size_t begin = 0; begin < values.bytes; begin += options_.piece_bytes) {
-      const DeviceView piece = values.slice(begin, std::min(options_.piece_bytes, values.bytes - begin));
+  const DeviceView sent = collective.verb == Verb::all_gather ? own_chunk(values) : values;
+  if (std::byte* const host = mirror(sent))
+    for (std::size_t begin = 0; begin < sent.bytes; begin += options_.piece_bytes) {
+      const DeviceView piece = sent.slice(begin, std::min(options_.piece_bytes, sent.bytes - begin));
       copy_to_host(pieces.emplace_back(piece, floats({host + begin, piece.bytes}), event()));
     }
   const std::scoped_lock lock(mutex_);
   begun_.push_back(std::move(pieces));
 }
 
-void StagedAllReduce::run(std::span<float> values, const Collective&) {
+void StagedAllReduce::run(std::span<float> array, const Collective& collective) {
   cuda::check(cudaSetDevice(number_));  // the current device is per thread
   Pieces pieces;
   {
@@ -142,21 +153,27 @@ void StagedAllReduce::run(std::span<float> values, const Collective&) {
     pieces = std::move(begun_.front());
     begun_.pop_front();
   }
-  if (pieces.empty()) sum_through_scratch(view_of(values));
-  for (const Piece& piece : pieces) sum_piece(piece);
+  const DeviceView values = view_of(array);
+  if (collective.verb == Verb::all_gather) {
+    gather(values, pieces);
+  } else {
+    const DeviceView wanted = collective.verb == Verb::reduce_scatter ? own_chunk(values) : values;
+    if (pieces.empty()) sum_through_scratch(values, collective.exact);
+    for (const Piece& piece : pieces) sum_piece(piece, wanted, collective.exact);
+  }
   cuda::check(cudaEventRecord(done_[++completed_ % kRemembered].get(), from_host_.get()));
   const std::scoped_lock lock(mutex_);
   for (Piece& piece : pieces) spare_.push_back(std::move(piece.arrived));
 }
 
 // Pieces go in sequence, because they share the scratch. The copies wait for the lane's work at the time of begin().
-void StagedAllReduce::sum_through_scratch(DeviceView values) {
+void StagedAllReduce::sum_through_scratch(DeviceView values, bool exact) {
   Piece piece{{}, {}, event()};
   for (std::size_t begin = 0; begin < values.bytes; begin += options_.piece_bytes) {
     piece.device = values.slice(begin, std::min(options_.piece_bytes, values.bytes - begin));
     piece.host = floats({scratch_, piece.device.bytes});
     copy_to_host(piece);
-    sum_piece(piece);
+    sum_piece(piece, values, exact);
     cuda::check(cudaEventRecord(piece.arrived.get(), from_host_.get()));
     await(piece.arrived.get());
   }
@@ -170,11 +187,27 @@ void StagedAllReduce::copy_to_host(const Piece& piece) {
   cuda::check(cudaEventRecord(piece.arrived.get(), to_host_.get()));
 }
 
-void StagedAllReduce::sum_piece(const Piece& piece) {
+void StagedAllReduce::copy_to_device(DeviceView device, const std::byte* host) {
+  cuda::check(cudaMemcpyAsync(device.address, host, device.bytes, cudaMemcpyHostToDevice, from_host_.get()));
+}
+
+// A reduce-scatter sums pieces whole, like an all-reduce, for the same bits: the host's chunks of a piece are not those
+// of the array. Only the `wanted` values are copied back.
+void StagedAllReduce::sum_piece(const Piece& piece, DeviceView wanted, bool exact) {
   await(piece.arrived.get());
-  host_->all_reduce(piece.host);
-  cuda::check(cudaMemcpyAsync(piece.device.address, piece.host.data(), piece.device.bytes, cudaMemcpyHostToDevice,
-                              from_host_.get()));
+  host_->run(piece.host, {Verb::all_reduce, exact});
+  std::byte* const begin = std::max(piece.device.address, wanted.address);
+  std::byte* const end = std::min(piece.device.address + piece.device.bytes, wanted.address + wanted.bytes);
+  if (begin >= end) return;
+  const std::byte* const host = view_of(piece.host).address + (begin - piece.device.address);
+  copy_to_device({begin, static_cast<std::size_t>(end - begin)}, host);
+}
+
+void StagedAllReduce::gather(DeviceView values, const Pieces& own) {
+  for (const Piece& piece : own) await(piece.arrived.get());
+  std::byte* const host = mirror(values);
+  host_->run(floats({host, values.bytes}), {Verb::all_gather});
+  copy_to_device(values, host);
 }
 
 void StagedAllReduce::await(cudaEvent_t event) {

@@ -51,10 +51,10 @@ class Gate {
   std::atomic<bool> open_ = false;
 };
 
-// An all-reduce, before whose last one of a step the lane can be blocked.
+// An all-reduce on the GPU's lanes, before whose last one of a step the lane can be blocked.
 class GatedAllReduce final : public AllReduce {
  public:
-  GatedAllReduce(const World& world, Device& device) : GatedAllReduce(make_all_reduce("auto", world, device), device) {}
+  GatedAllReduce(const World& world, Device& device) : GatedAllReduce(make_all_reduce("ring", world, device), device) {}
 
   void block_last(Gate& gate) { gate_ = &gate; }
 
