@@ -1,17 +1,22 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 
+#include "kernels/base/error.h"
 #include "kernels/cuda/vendor/convolution_plan.h"
 
 namespace annulus::test {
 
-// Chooses what is possible of these passes.
+// Chooses what is possible of these passes. There is no plan for `refused`.
 class FusionChooser final : public cuda::ConvolutionPlanner {
  public:
-  explicit FusionChooser(const cuda::ConvolutionPasses& wanted) : wanted_(wanted) {}
+  explicit FusionChooser(const cuda::ConvolutionPasses& wanted,
+                         const std::optional<cuda::ConvolutionPass>& refused = {})
+      : wanted_(wanted), refused_(refused) {}
 
   std::unique_ptr<cuda::ConvolutionPlan> plan(const cuda::ConvolutionProblem& problem) override {
+    if (problem.pass == refused_) fail("no plan for a {}", to_string(problem));
     return planner_->plan(problem);
   }
 
@@ -37,6 +42,7 @@ class FusionChooser final : public cuda::ConvolutionPlanner {
 
  private:
   cuda::ConvolutionPasses wanted_;
+  std::optional<cuda::ConvolutionPass> refused_;
   std::unique_ptr<cuda::ConvolutionPlanner> planner_ = cuda::make_convolution_planner();
 };
 

@@ -217,15 +217,32 @@ TEST_CASE("on a GPU: the first convolution of a block does passes of the batch n
   gpu.context.convolutions = std::make_unique<test::FusionChooser>(
       cuda::ConvolutionPasses{{chosen ? cuda::Forward::block_end : cuda::Forward::normalized},
                               chosen ? cuda::BackwardData::summed_elsewhere : cuda::BackwardData::written});
-  const TensorSpec spec = cuda::value_spec({2, 16, 5, 5}, DataType::f16);
+  const TensorSpec spec = cuda::value_spec({3, 24, 9, 8}, DataType::f16);  // for which cuDNN has plans on an H200
   const auto end = cuda::plan_any(BatchNorm{.add = true, .relu = relu}, {spec, spec}, Mode::training, gpu.context);
-  const auto begin = cuda::plan_any(Convolution{.channels = 8, .kernel = 1, .bias = false}, {end->output()},
+  const auto begin = cuda::plan_any(Convolution{.channels = 16, .kernel = 1, .bias = false}, {end->output()},
                                     Mode::training, gpu.context);
   dynamic_cast<NeighbourFusion&>(*begin).fuse_neighbours({.previous = end.get(), .shares_input = shared});
   const bool does = chosen && shared && relu;
   CHECK(begin->info().fused.previous == (does ? FusedPasses::Previous::shared_output : FusedPasses::Previous::none));
   // The output's gradient is the addend's, too, so it must stay in its memory.
   CHECK(end->info().input(0).gradient_may_overwrite == !does);
+}
+
+TEST_CASE("on a GPU: a convolution without a plan for a chosen pass does nothing for the batch norm before it") {
+  const cuda::ConvolutionPasses all{
+      {cuda::Forward::normalized}, cuda::BackwardData::summed, cuda::BackwardWeights::of_normalized};
+  const auto refused = GENERATE_COPY(
+      values<cuda::ConvolutionPass>({all.forward, all.backward_data, all.backward_weights, cuda::BackwardData::added}));
+  test::Gpu gpu(Precision::fp16);
+  gpu.context.convolutions = std::make_unique<test::FusionChooser>(all, refused);
+  const TensorSpec spec = cuda::value_spec({2, 16, 5, 5}, DataType::f16);
+  const auto norm = cuda::plan_any(BatchNorm{.relu = true}, {spec}, Mode::training, gpu.context);
+  const auto convolution = cuda::plan_any(Convolution{.channels = 8, .kernel = 1, .bias = false}, {norm->output()},
+                                          Mode::training, gpu.context);
+  dynamic_cast<NeighbourFusion&>(*convolution).fuse_neighbours({.previous = norm.get()});
+  using enum FusedPasses::Previous;
+  CHECK(convolution->info().fused.previous ==
+        (refused == cuda::ConvolutionPass(cuda::BackwardData::added) ? output : none));
 }
 
 TEST_CASE("on a GPU: in other precisions than fp16 no batch norm is fused") {

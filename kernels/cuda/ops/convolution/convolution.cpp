@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "kernels/base/error.h"
 #include "kernels/cuda/ops/convolution/grouped_convolution.h"
 #include "kernels/cuda/ops/loops/bias.h"
 #include "kernels/cuda/ops/loops/elementwise.h"
@@ -50,7 +51,7 @@ class ConvolutionOp : public Op, public NeighbourFusion {
     auto* after = norm(neighbours.next);
     const NormsBeside norms = norms_beside(before, neighbours.shares_input, after);
     if (norms == NormsBeside{} && !layer_.problem.is_product()) return;
-    passes_ = context_.convolutions->choose_passes(layer_.problem, norms);
+    passes_ = planned_or_plain(context_.convolutions->choose_passes(layer_.problem, norms));
     forward_ = planned_forward();
     if (passes_.forward.statistics) sums_ = after->take_statistics();
     if (passes_.backward_data != BackwardData::written) norm_ = before->take_gradient_sums();
@@ -107,6 +108,18 @@ class ConvolutionOp : public Op, public NeighbourFusion {
                       : shared && is_before(Kind::block_end) ? NormsBeside::block_end
                                                              : NormsBeside::none,
             .after = bare && after != nullptr && after->needs_statistics()};
+  }
+
+  // Returns `chosen`, or passes that do nothing besides if there is no plan for a chosen pass.
+  ConvolutionPasses planned_or_plain(const ConvolutionPasses& chosen) {
+    try {
+      planned(chosen.forward);
+      planned(chosen.backward_data);
+      planned(chosen.backward_weights);
+      return chosen;
+    } catch (const Error&) {
+      return {};
+    }
   }
 
   FusedPasses::Previous previous_passes() const {
