@@ -53,9 +53,6 @@ def label_kind(split):
         raise Refused(f"{split.place}: elements of type '{labels.dtype.str}'; only integers, bool, float32 and float64 are supported")
     if labels.dtype.kind == "f":
         return VALUES
-    if labels.shape[1:] == (1,):
-        raise Refused(f"{split.place}: labels of shape {shape_text(labels.shape)}: save one class for each image as an "
-                      f"array of {labels.shape[0]}")
     return SEVERAL if labels.ndim == 2 else ONE
 
 

@@ -1,4 +1,4 @@
-"""HDF5 files of one image each, or one with a whole data set."""
+"""HDF5 files of one image each, or of a whole data set."""
 import random
 
 import h5py
@@ -10,6 +10,7 @@ from importers.source import ENDINGS, IMAGE_WORDS, LABEL_WORDS, TEST_NAMES, Batc
 
 FILES = 1000    # of a batch
 LOOKED_AT = 20  # files, for the kind of labels
+MOST_PARTS = 8  # files of a whole data set
 
 
 class Bad(Exception):
@@ -119,24 +120,34 @@ def splits_of(source, files):
     return {split: found for split, found in own.items() if found}
 
 
-def whole(path):
-    """The splits of a file that has a whole data set."""
+def arrays_of(source, path):
+    """The arrays of a file, see npy.splits_of(). Raises Refused."""
     try:
-        file = h5py.File(path, "r")
-    except OSError as error:
+        file, names = h5py.File(path, "r"), []
+        file.visititems(lambda name, item: names.append(name) if isinstance(item, h5py.Dataset) else None)
+    except (OSError, RuntimeError) as error:
         raise Refused(f"{path}: {' '.join(str(error).split())}") from None
+    return {f"{npy.name_in(source, path)}/{name}": (f"{path}: {name}", lambda name=name: file[name]) for name in names}
 
-    def array_of(name):
-        if not isinstance(file.get(name), h5py.Dataset):
-            raise Refused(f"{path}: has no array {name}")
-        return file[name], f"{path}: {name}"
-    return Source(npy.splits_of(path, lambda name: name in file, array_of))
+
+def whole(source, files, options):
+    """The splits of a data set in a file, or in a file for each split or array; None if each file is a sample."""
+    if len(files) > MOST_PARTS:
+        return None
+    arrays = {name: array for path in files for name, array in arrays_of(source, path).items()}
+
+    def are_many(name):
+        array = arrays[name][1]()
+        return array.ndim == 4 or array.ndim > 0 and len(array) > 1 and npy.role_of(name, options)[1] == "labels"
+    if len(files) > 1 and not any(map(are_many, arrays)):
+        return None
+    return Source(npy.splits_of(source, arrays, options))
 
 
 def read(source, options):
     files = files_in(source, "hdf5")
-    if len(files) == 1:
-        return whole(files[0])
+    if data_set := whole(source, files, options):
+        return data_set
     splits = splits_of(source, files)
     random.Random(2).shuffle(splits["train"])  # they may be sorted by class
     reader = Reader(source, options)

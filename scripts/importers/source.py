@@ -5,7 +5,7 @@ import stat
 import typing
 
 # Of each format, the endings of its files' names; see src/import/source.cpp.
-ENDINGS = {"idx": ("-ubyte", "-ubyte.gz"), "cifar": ("_batch.bin", "_batch_1.bin", "fine_label_names.txt"), "npy": (".npy",),
+ENDINGS = {"idx": ("-ubyte", "-ubyte.gz"), "cifar": ("_batch.bin", "_batch_1.bin", "fine_label_names.txt"), "npy": (".npy", ".npz"),
            "parquet": (".parquet", ".arrow"), "hdf5": (".h5", ".hdf5")}
 LABEL_WORDS = ("label", "labels", "class", "class_name", "category", "target", "y")  # see src/import/label_table.cpp
 IMAGE_WORDS = ("image", "images", "img", "jpg", "png", "data", "pixels", "x")

@@ -70,6 +70,11 @@ class FirstAttempts(helper.ProgramTest):
             (cls.shared / folder).mkdir()
             np.save(cls.shared / folder / "X.npy", own)
             np.save(cls.shared / folder / "y.npy", LABELS)
+        (cls.shared / "halves").mkdir()
+        for split in ("train", "test"):
+            with h5py.File(cls.shared / f"halves/{split}.h5", "w") as file:
+                file["X"], file["y"] = pixels, LABELS
+        np.savez(cls.shared / "keras.npz", x_train=pixels, y_train=LABELS, x_test=pixels, y_test=LABELS)
         for number, (image, label) in enumerate(zip(pixels, LABELS)):
             cls.put(f"scans/{NAMES[label]}/{number}.h5", "")
             with h5py.File(cls.shared / f"scans/{NAMES[label]}/{number}.h5", "w") as file:
@@ -112,6 +117,8 @@ class FirstAttempts(helper.ProgramTest):
             ("annulus import rows.h5 kaggle --labels rows.csv", untested),
             ("annulus import hub.h5 hub", "hub/train/metadata.csv: has the labels"),
             ("scripts/import-arrays floats.h5 floats", "floats: read with --from npy"),
+            ("scripts/import-arrays halved.h5 halves", "halves: read with --from hdf5"),
+            ("scripts/import-arrays keras.h5 keras.npz", "test: 6 images of 9x9, 2 classes"),
             ("scripts/import-arrays scans.h5 scans", "scans: read with --from hdf5"))
         helper.at_once(lambda case: self.expect_images(*case), cases)
 

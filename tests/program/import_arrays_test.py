@@ -226,10 +226,46 @@ class Numpy(ArraysTest):
                 np.testing.assert_array_equal(self.stored()[0], images)
                 np.testing.assert_array_equal(self.stored()[1], labels)
                 (folder / f"{names[1]}.npy").unlink()
-                self.refused(f"{names[1]}.npy: No such file", *self.arguments())
+                self.refused(f"arrays: has no train labels among {names[0]}; name them with --label-key", *self.arguments())
                 shutil.rmtree(folder)
         folder.mkdir()
-        self.refused("arrays: has no arrays train_images and train_labels", *self.arguments())
+        self.refused("arrays: has no files .*npy", *self.arguments())
+
+    def test_names_in_archives_and_folders(self):
+        """As Keras, MedMNIST and people have them: a file for all, for each split, or for each array."""
+        images, labels = helper.images(30, 2, size=12)
+        folder = self.folder / "arrays"
+        train, test = {"images": images, "labels": labels}, {"images": images[:9], "labels": labels[:9]}
+        keras = {"x_train": images, "y_train": labels[:, None], "x_test": images[:9], "y_test": labels[:9, None]}
+        for files in ({"mnist.npz": keras}, {"train.npz": train, "test.npz": test}, {"set_valid.npz": test, "set_train.npz": train},
+                      {"test/X.npy": images[:9], "test/y.npy": labels[:9], "train/X.npy": images, "train/y.npy": labels},
+                      {"data.npz": {"train/data": images, "train/target": labels, "val/data": images[:9], "val/target": labels[:9]}},
+                      {"a.npz": {"trainImages": images, "train_image_labels": labels, "testImages": images[:9], "testTargets": labels[:9]}}):
+            with self.subTest(list(files)):
+                for name, arrays in files.items():
+                    (folder / name).parent.mkdir(parents=True, exist_ok=True)
+                    np.savez(folder / name, **arrays) if isinstance(arrays, dict) else np.save(folder / name, arrays)
+                self.do_import(*self.arguments())
+                for split, count in (("train", 30), ("test", 9)):
+                    np.testing.assert_array_equal(self.stored(split)[0], images[:count])
+                    np.testing.assert_array_equal(self.stored(split)[1], labels[:count])
+                shutil.rmtree(folder)
+
+    def test_arrays_are_named_by_keys(self):
+        images, labels = helper.images(30, 2, size=12)
+        folder = self.folder / "arrays"
+        folder.mkdir()
+        np.savez(folder / "a.npz", images, labels, labels[:5])
+        self.refused("has no training images.*, but a/arr_0, a/arr_1, a/arr_2; name them with --image-key", *self.arguments())
+        self.do_import(*self.arguments("--image-key", "arr_0", "--label-key", "arr_1"))
+        np.testing.assert_array_equal(self.stored()[1], labels)
+        np.savez(folder / "b.npz", X=images, y=labels, x=images)
+        (folder / "a.npz").unlink()
+        self.refused("which are the train images. b/X, b/x; name them with --image-key", *self.arguments())
+        np.savez(folder / "b.npz", X=images, y=np.array([{}] * 30))
+        self.refused("b.npz: y: no array of numpy's: Object arrays cannot be loaded", *self.arguments())
+        (folder / "b.npz").write_bytes(b"PK\x03\x04 is none")
+        self.refused("b.npz: no array", *self.arguments())
 
     def test_kinds_of_labels(self):
         images = helper.images(6, 1)[0]
@@ -259,7 +295,7 @@ class Numpy(ArraysTest):
                 ("sample 5: has 4 for class 2 in its label, which must be 0 or 1", images, several, ()),
                 ("train_labels.npy: labels of shape 20x1x2 for 20 images", images, values[:, None], ()),
                 ("labels of shape 19 for 20 images", images, labels[1:], ()),
-                ("save one class for each image as an array of 20", images, labels[:, None], ()),
+                
                 ("train_labels.npy: elements of type '<c8'", images, values.astype(np.complex64), ()),
                 ("sample 3: has label -1", images, np.where(np.arange(20) == 3, -1, 1), ()),
                 ("sample 3: has label 2, which none of the 2 classes has", images, np.where(np.arange(20) == 3, 2, 1), ("--classes", "a,b")),

@@ -5,6 +5,7 @@ import io
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -141,11 +142,19 @@ class Hdf5Files(SamplesTest):
             np.testing.assert_array_equal(file["train/images"][()], images)
             np.testing.assert_array_equal(file["test/images"][()], images[:9])
             np.testing.assert_array_equal(file["test/labels"][()], labels[:9])
+        for split, count in (("train", 30), ("test", 9)):
+            self.write(f"parts/{split}.h5", images=images[:count], labels=labels[:count])
+        self.output.unlink()
+        helper.import_arrays(self.output, self.source / "parts")
+        with h5py.File(self.output) as file:
+            np.testing.assert_array_equal(file["train/images"][()], images)
+            np.testing.assert_array_equal(file["test/labels"][()], labels[:9])
+        shutil.rmtree(self.source / "parts")
         (self.source / "link.h5").symlink_to("gone.h5")
         self.assertIn("link.h5: No such file", helper.import_arrays(self.output, self.source).messages[0])
         (self.source / "link.h5").unlink()
         self.write("all.h5", X_train=images)
-        self.assertIn("all.h5: has no array y_train", helper.import_arrays(self.output, self.source).messages[0])
+        self.assertIn(": has no train labels among all/X_train; name them with --label-key", helper.import_arrays(self.output, self.source).messages[0])
 
     def test_labels_that_are_not_plain(self):
         image = np.asarray(picture(1, 10, 12))
