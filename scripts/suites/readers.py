@@ -40,13 +40,18 @@ for part in range(2):
 """
 
 
+def bad_of(count):
+    """The numbers of the bad ones among `count` samples."""
+    return [i * count // BAD for i in range(BAD)]
+
+
 class Jpegs:
     """Files of which some are damaged, with labels."""
 
     def __init__(self, out, count):
         whole = [path.read_bytes() for path in sorted(jpegs_in(out / f"jpeg-{DISTINCT}").glob("images/*/*.jpg"))]
-        step = count // BAD
-        self.content = [whole[i % DISTINCT] if i % step else whole[i % DISTINCT][:-5000] for i in range(count)]
+        bad = set(bad_of(count))
+        self.content = [whole[i % DISTINCT][:-5000 if i in bad else None] for i in range(count)]
         self.labels = [i % CLASSES for i in range(count)]
 
     def folder(self, place):
@@ -115,7 +120,7 @@ class Arrays:
     def npy(self, place, pixels=None, bad=False):
         import numpy
         labels = self.labels.copy()
-        labels[::len(labels) // BAD] = -1 if bad else 0
+        labels[bad_of(len(labels))] = -1 if bad else 0
         numpy.save(place / "X.npy", self.pixels if pixels is None else pixels)
         numpy.save(place / "y.npy", labels)
         return ["--on-bad-sample", "skip"] if bad else []
@@ -131,10 +136,11 @@ class Arrays:
 
     def hdf5_files(self, place):
         import h5py
+        bad = set(bad_of(len(self.labels)))
         for i, (pixels, label) in enumerate(zip(self.pixels, self.labels)):
             with h5py.File(place / f"{i:06}.h5", "w") as file:
                 file["image"] = pixels
-                if i % (len(self.labels) // BAD):
+                if i not in bad:
                     file["label"] = label
         return []
 
