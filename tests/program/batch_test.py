@@ -32,9 +32,9 @@ def descent(number):
 
 
 def environment(**variables):
-    """The environment of a batch job, without variables of any other job."""
+    """The environment of a batch job, without variables of any other job, and without an installed annulus."""
     outside = {name: value for name, value in os.environ.items() if not name.startswith(OF_A_JOB)}
-    return {**outside, **helper.ENVIRONMENT, "ANNULUS": helper.ANNULUS, "ANNULUS_ROOT": str(ROOT),
+    return {**outside, **helper.ENVIRONMENT, "PATH": helper.path_without("annulus"), "ANNULUS": helper.ANNULUS, "ANNULUS_ROOT": str(ROOT),
             **{name: str(value) for name, value in variables.items()}}
 
 
@@ -52,7 +52,7 @@ class BatchTest(helper.ProgramTest):
         return file
 
     def environment(self, **variables):
-        return environment(PATH=f"{self.programs}:{os.environ['PATH']}", **variables)
+        return environment(PATH=f"{self.programs}:{helper.path_without('annulus')}", **variables)
 
     @classmethod
     def write_config(cls, path, out, **options):

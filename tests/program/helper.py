@@ -50,6 +50,11 @@ class Result:
         return f"exit status {self.status}\n--- stdout\n{self.out}\n--- stderr\n{self.err}"
 
 
+def path_without(program):
+    """$PATH without the folders that have this program."""
+    return os.pathsep.join(folder for folder in os.environ["PATH"].split(os.pathsep) if not pathlib.Path(folder, program).exists())
+
+
 def command(arguments, ranks):
     """Without mpirun if ranks is 0: MPI then creates a world of one."""
     start = [MPIRUN, "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-np", str(ranks)] if ranks else []
