@@ -566,6 +566,12 @@ class Jobs(BatchTest):
         self.go_on(lambda: self.pbs("01:00:00"))
         self.assertFalse(submitted.exists())
 
+    def test_a_cancelled_pbs_job_leaves_a_checkpoint(self):
+        cancelled = self.signalled(lambda: self.pbs("01:00:00"), signal.SIGTERM)
+        self.assertEqual(cancelled.status, helper.STOPPED, str(cancelled))
+        self.assertFalse((self.folder / "submitted").exists())
+        self.go_on(lambda: self.pbs("01:00:00"))
+
     def test_paths_with_blanks_commas_and_quotes(self):
         """Paths of the repository and the configuration, in each batch system; qsub passes on its environment."""
         root = self.folder / "my repository, 'new'"
@@ -593,17 +599,17 @@ class Jobs(BatchTest):
     def lsf(self, **variables):
         return self.job("scripts/lsf/train.lsf", LSB_DJOB_HOSTFILE=self.hosts, **variables)
 
-    def signalled_lsf(self, number):
-        """A job that receives a signal. LSF sends it to all processes that it finds on the first host."""
+    def signalled(self, job, number):
+        """A job that receives a signal. PBS and LSF send it to all processes that they find on the first host."""
         self.write_config(self.config, self.out)
-        process = self.lsf()
+        process = job()
         self.await_checkpoint(process, self.out)
         for one in reversed(descent(process.pid)):  # the ranks first, or mpirun may end them earlier
             os.kill(one, number)
         return helper.finish(process)
 
     def test_lsf(self):
-        stopped = self.signalled_lsf(signal.SIGUSR1)
+        stopped = self.signalled(self.lsf, signal.SIGUSR1)
         self.assertEqual(stopped.status, helper.STOPPED, str(stopped))
         self.assertIn('#BSUB -Q "75"', (ROOT / "scripts/lsf/train.lsf").read_text())
         self.go_on(self.lsf)
@@ -616,7 +622,7 @@ class Jobs(BatchTest):
     def test_lsf_does_not_requeue_a_cancelled_job(self):
         for number in (signal.SIGINT, signal.SIGTERM):
             with self.subTest(number.name):
-                cancelled = self.signalled_lsf(number)
+                cancelled = self.signalled(self.lsf, number)
                 self.assertEqual(cancelled.status, 128 + signal.SIGTERM, str(cancelled))
                 self.go_on(self.lsf)
                 for folder in (self.out, self.folder / "whole"):
