@@ -646,7 +646,7 @@ class Container(unittest.TestCase):
 
     def test_its_scripts_are_valid(self):
         sections = self.sections()
-        self.assertEqual(list(sections), ["files", "post", "environment", "runscript", "test"])
+        self.assertEqual(list(sections), ["arguments", "files", "post", "environment", "runscript", "test"])
         for name in ("post", "environment", "runscript", "test"):
             self.assertTrue(sections[name].strip())
             checked = subprocess.run(["sh", "-n"], input=sections[name], text=True, capture_output=True)

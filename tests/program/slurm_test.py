@@ -145,6 +145,29 @@ class Slurm(SlurmTest):
         seen = sorted(line for line in self.log(job).splitlines() if not line.startswith("srun:"))
         self.assertEqual(seen, [f"{node} {rank}: 0,1" for node in ("h1", "h2") for rank in (0, 1)])
 
+    def test_ranks_see_all_gpus_by_a_mask(self):
+        show = self.stand_in("apptainer", 'echo "$SLURMD_NODENAME $SLURM_LOCALID: $CUDA_VISIBLE_DEVICES $1 $2 $3"')
+        job = self.submit(ANNULUS=f"{show} run --nv annulus.sif", options=[
+            "--nodes=1", "--nodelist=h1", "--gpus-per-node=2", "--ntasks-per-node=2", "--gpu-bind=mask_gpu:0x3"])
+        self.await_job(job, JobState="COMPLETED")
+        seen = sorted(line for line in self.log(job).splitlines() if not line.startswith("srun:"))
+        self.assertEqual(seen, [f"h1 {rank}: 0,1 run --nv annulus.sif" for rank in (0, 1)])
+
+    def test_a_heterogeneous_job_continues(self):
+        """A group of two ranks on the one node, and a group of one rank on the other."""
+        out = self.folder / "unequal"
+        config = self.write_config(self.folder / "run.toml", out)
+        job = self.submit("--config", config, options=[
+            "--nodes=1", "--ntasks-per-node=2", "--cpus-per-task=1", ":", "--nodes=1", "--ntasks-per-node=1", "--cpus-per-task=2"])
+        self.await_checkpoint_of(job, out)
+        self.assertIn(" on 3 ranks, ", self.log(job))
+        self.slurm("scancel", "--batch", "--signal=USR1", job)
+        self.await_job(job, Restarts="1")  # it starts when the backfill scheduler finds time
+        self.slurm("scancel", job)
+        stopped = self.submit(options=["--nodes=1", ":", "--nodes=1"], LAUNCHER="mpirun")
+        self.await_job(stopped, JobState="FAILED", ExitCode="2:0")
+        self.assertEqual(self.log(stopped), "train.sbatch: heterogeneous jobs need srun, and no --survive\n")
+
     def test_a_job_from_another_folder_finds_the_program(self):
         root = self.folder / "my repository"
         (root / "build").mkdir(parents=True)
