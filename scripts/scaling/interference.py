@@ -77,4 +77,5 @@ def fit(by_ranks):
 def options(fitted, end, ranks_on_node):
     """Options of annulus predict-scaling; `end`: of each part's estimate, "median", "low" or "high"."""
     sharing, beside, waiting = (fitted[part][end] for part in PARTS)
-    return ["--contention", max(0.1, (1 + sharing * (ranks_on_node - 1)) * beside), "--waiting", waiting]
+    # Ranks do not speed each other up: what looks like it is noise.
+    return ["--contention", max(1.0, (1 + sharing * (ranks_on_node - 1)) * beside), "--waiting", waiting]

@@ -109,7 +109,8 @@ def warnings(raw, step_seconds):
         yield f"{', '.join(map(str, crowded))} ranks: more threads than cores on a node, which is no measure of scaling"
     placed = collections.defaultdict(set)
     for m in raw:
-        placed[m["ranks"]].add(m["nodes"])
+        if m["kind"] != "network":
+            placed[m["ranks"]].add(m["nodes"])
     for ranks, nodes in placed.items():
         if len(nodes) > 1:
             yield f"{plural(ranks, 'rank')}: repeats ran on different numbers of nodes ({', '.join(map(str, sorted(nodes)))})"

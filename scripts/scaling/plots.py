@@ -98,7 +98,8 @@ def prediction_figure(figure, summary):
     right.set_ylim(0, 1.05 * max([100, *(100 * p["efficiency_high"] for p in summary["prediction"]["predictions"])]))
     for axes, title in ((left, f"{speed_title(summary)}, measured and predicted"),
                         (right, "Efficiency, each relative to its baseline")):
-        axes.axvspan(summary["steps"][-1]["ranks"], counts[-1], color="#f0f0f0", zorder=0)
+        if not summary["prediction"]["ends"]:
+            axes.axvspan(summary["steps"][-1]["ranks"], counts[-1], color="#f0f0f0", zorder=0)
         axes.set_title(title)
         axes.legend(frameon=False)
 

@@ -1,85 +1,13 @@
 """report.md and report.html of a study: the same headings, lines, tables and figures, written twice."""
-import dataclasses
-import html
 import json
-import re
 
-import benchmark
 from benchmark import format_size, number, plural, say, write
-from scaling import plots
+from scaling import elements, plots
+from scaling.elements import Figure, Heading, Line, Table, Warnings
 from scaling.prediction import PREDICTED, predict
 from scaling.settings import stored_settings
 from scaling.summary import summarize
 from scaling.time_to_loss import read_noise, time_to_loss
-
-STYLE = """body { font: 15px/1.5 sans-serif; max-width: 72rem; margin: 2rem auto; padding: 0 1rem; color: #222 }
-table { border-collapse: collapse; margin: 1rem 0 } td, th { padding: .25rem .8rem; border-bottom: 1px solid #ddd;
-text-align: right } td:first-child, th:first-child { text-align: left } svg { max-width: 100%; height: auto }
-code { background: #f4f4f4; padding: .1rem .3rem } ul.warnings { background: #fff4e0; padding: .6rem 2rem }"""
-
-
-# --- Elements of a report ---------------------------------------------------------------------------------------------
-
-@dataclasses.dataclass(frozen=True)
-class Heading:
-    text: str
-    level: int = 2
-
-    def markdown(self, out):
-        return f"{'#' * self.level} {self.text}"
-
-    def html(self, out):
-        return f"<h{self.level}>{html.escape(self.text)}</h{self.level}>"
-
-
-@dataclasses.dataclass(frozen=True)
-class Line:
-    text: str
-
-    def markdown(self, out):
-        return self.text
-
-    def html(self, out):
-        return re.sub("`(.+?)`", r"<code>\1</code>", f"<p>{html.escape(self.text)}</p>")
-
-
-@dataclasses.dataclass(frozen=True)
-class Warnings:
-    texts: list
-
-    def markdown(self, out):
-        return "\n".join(f"- warning: {text}" for text in self.texts)
-
-    def html(self, out):
-        return f"<ul class=warnings>{''.join(f'<li>{html.escape(text)}</li>' for text in self.texts)}</ul>"
-
-
-@dataclasses.dataclass(frozen=True)
-class Table:
-    head: list
-    rows: list
-
-    def markdown(self, out):
-        return benchmark.table(self.head, self.rows)
-
-    def html(self, out):
-        def line(cells, tag):
-            return f"<tr>{''.join(f'<{tag}>{html.escape(cell)}</{tag}>' for cell in cells)}</tr>"
-        return f"<table>{line(self.head, 'th')}{''.join(line(row, 'td') for row in self.rows)}</table>"
-
-
-@dataclasses.dataclass(frozen=True)
-class Figure:
-    name: str
-    title: str
-
-    def markdown(self, out):
-        return f"![{self.title}]({self.name}.svg)"
-
-    def html(self, out):
-        drawn = (out / f"{self.name}.svg").read_text()
-        return f"<figure>{drawn[drawn.index('<svg'):]}</figure>"
-
 
 # --- Sections ---------------------------------------------------------------------------------------------------------
 
@@ -191,6 +119,13 @@ def judgement(prediction, measured, settings):
             f"measured ({error}).")
 
 
+def extent(prediction, last):
+    if prediction["ends"]:
+        return f"The prediction ends at {plural(last, 'rank')}: {prediction['ends']}."
+    return (f"Beyond {plural(last, 'rank')} it is an extrapolation to more nodes of "
+            f"{plural(prediction['ranks_per_node'], 'rank')}, on such links.")
+
+
 def prediction_section(summary):
     yield Heading("Measured and predicted")
     prediction = summary["prediction"]
@@ -203,14 +138,14 @@ def prediction_section(summary):
     options = " ".join([*([] if settings.all_reduce in PREDICTED else [f"--all-reduce {settings.all_reduce}"]),
                         *settings.step_options])
     unknown = f", but not of {options}" if options else ""
+    how_well = "not measured" if link["assumed"] else f"root mean square error {100 * link['residual']:.1f} %"
     yield Line(f"`annulus predict-scaling` uses one rank's step and a link of {link['latency_us']:.3g} us and "
-               f"{link['bandwidth_gbit_s']:.4g} Gbit/s ({link['source']}; root mean square error "
-               f"{100 * link['residual']:.1f} %){unknown}. Its efficiency is relative to N times a single predicted rank.")
+               f"{link['bandwidth_gbit_s']:.4g} Gbit/s ({link['source']}; {how_well}){unknown}. Its efficiency is relative to "
+               "N times a single predicted rank.")
     yield Line(interference_text(prediction["interference"]))
     yield Line(judgement(prediction, measured, settings))
-    yield Line(f"Beyond {max(measured)} ranks it is an extrapolation to more nodes of "
-               f"{plural(prediction['ranks_per_node'], 'rank')}, on such links. Its intervals are those of the interference, "
-               f"widened by the largest errors at measured numbers of ranks ({settings.unit}/s: "
+    yield Line(extent(prediction, max(measured)) + " Its intervals are those of the interference and of the link; beyond the "
+               f"measured ranks each doubling widens them by the largest errors at measured numbers of ranks ({settings.unit}/s: "
                f"{errors_text(prediction['errors'][settings.speed])}, efficiency: "
                f"{errors_text(prediction['errors']['efficiency'])}).")
     rows = []
@@ -276,11 +211,11 @@ def blocks(summary, titles):
 
 # --- The report -------------------------------------------------------------------------------------------------------
 
-def render(out, program, noise_file):
+def render(out, program, noise_file, network):
     """Writes study.json, the figures and both reports from the measurements in raw/. `noise_file`: a run's results.json, or
-    None."""
+    None; `network`: a given Link between nodes, or None."""
     summary = summarize(out)
-    summary["prediction"] = predict(summary, out, program)
+    summary["prediction"] = predict(summary, out, program, network)
     if noise_file:
         summary["time_to_loss"] = time_to_loss(summary, read_noise(noise_file))
     titles = {}
@@ -291,7 +226,6 @@ def render(out, program, noise_file):
         say(f"SKIPPED figures: {error}")
     report = list(blocks(summary, titles))
     write(out / "study.json", json.dumps(summary, indent=1) + "\n")
-    write(out / "report.md", "\n\n".join(block.markdown(out) for block in report) + "\n")
-    write(out / "report.html", f"<!doctype html>\n<html lang=en><meta charset=utf-8><title>{html.escape(report[0].text)}"
-          f"</title>\n<style>{STYLE}</style>\n" + "\n".join(block.html(out) for block in report) + "\n</html>\n")
+    write(out / "report.md", elements.markdown(report, out))
+    write(out / "report.html", elements.page(report, out))
     return summary

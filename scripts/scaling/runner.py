@@ -27,15 +27,23 @@ class Launcher:
         self.threads = (options.threads or int(os.environ.get("SLURM_CPUS_PER_TASK", 0))
                         or max(1, noise.cores() // self.ranks_per_node))
 
-    def nodes(self, ranks):
-        return math.ceil(ranks / self.ranks_per_node)
+    def on_a_node(self, measurement):
+        """The most ranks on a node. The network between nodes is measured with one."""
+        return 1 if measurement.kind == "network" else min(measurement.ranks, self.ranks_per_node)
 
-    def start(self, ranks):
+    def start(self, ranks, on_a_node=None):
+        """The beginning of a command; nodes are filled if `on_a_node` is not given."""
+        nodes = math.ceil(ranks / (on_a_node or self.ranks_per_node))
         if self.slurm:
-            return ["srun", "--mpi=pmix", "--kill-on-bad-exit=1", "--cpu-bind=cores", f"--nodes={self.nodes(ranks)}",
-                    f"--ntasks={ranks}", f"--cpus-per-task={self.threads}"]
-        hosts = ["--hosts", ",".join(self.hosts[:self.nodes(ranks)])] if self.hosts else []
+            return ["srun", "--mpi=pmix", "--kill-on-bad-exit=1", "--cpu-bind=cores", f"--nodes={nodes}", f"--ntasks={ranks}",
+                    f"--cpus-per-task={self.threads}"]
+        hosts = ["--hosts", ",".join(self.hosts[:nodes])] if self.hosts else []
         return [ROOT / "scripts/launch", "-np", ranks, *hosts]
+
+    def plan(self, rank_counts, repeats):
+        """The measurements of steps and all-reduces, and of the network if nodes have several ranks."""
+        nodes = math.ceil(max(rank_counts) / self.ranks_per_node)
+        return plan(rank_counts, repeats, nodes if self.ranks_per_node > 1 else 1)
 
 
 def settings_of(options, launcher):
@@ -50,8 +58,9 @@ def settings_of(options, launcher):
 
 
 def bench_arguments(settings, measurement):
-    if measurement.kind == "all-reduce":
-        algorithms = dict.fromkeys([settings.all_reduce, "message-ring", "mpi"])
+    if measurement.kind != "step":
+        algorithms = dict.fromkeys(["message-ring"] if measurement.kind == "network" else
+                                   [settings.all_reduce, "message-ring", "mpi"])
         return ["all-reduce", "--sizes", ",".join(map(str, settings.sizes)), "--algorithms", ",".join(algorithms),
                 "--threads", settings.threads, "--seconds", ALL_REDUCE_SHARE * settings.seconds]
     samples = [word for name in ("image", "classes", "length", "vocabulary", "data") if (value := getattr(settings, name))
@@ -65,7 +74,8 @@ def bench_arguments(settings, measurement):
 
 def measure(measurement, settings, launcher, options, load_at_begin):
     """Writes the measurement's file. Returns None, or the reason of a failure."""
-    start, arguments = launcher.start(measurement.ranks), bench_arguments(settings, measurement)
+    on_a_node = launcher.on_a_node(measurement)
+    start, arguments = launcher.start(measurement.ranks, on_a_node), bench_arguments(settings, measurement)
     began = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
     with noise.Watch(sees_ranks=not launcher.slurm and not launcher.hosts) as watch:
         result, failure = run_annulus(start, arguments, options.limit, {"OMP_NUM_THREADS": str(settings.threads)},
@@ -75,8 +85,8 @@ def measure(measurement, settings, launcher, options, load_at_begin):
     if measurement.kind == "step" and settings.speed not in result["rows"][0]:
         return f"{settings.model} reads {'images: give --image' if settings.length else 'text: give --length'}"
     write(options.out / "raw" / measurement.file_name, json.dumps(
-        {**dataclasses.asdict(measurement), "nodes": launcher.nodes(measurement.ranks),
-         "ranks_per_node": min(measurement.ranks, launcher.ranks_per_node), "began": began,
+        {**dataclasses.asdict(measurement), "nodes": math.ceil(measurement.ranks / on_a_node),
+         "ranks_per_node": on_a_node, "began": began,
          "command": shlex.join(map(str, [*start, options.program, "bench", *arguments])),
          "settings": dataclasses.asdict(settings), "machine": noise.machine(), "host": os.uname().nodename,
          "load_at_begin": load_at_begin, "noise": watch.found, "result": result}, indent=1) + "\n")
@@ -90,7 +100,7 @@ def measure_all(options):
     settings = settings_of(options, launcher)
     (options.out / "raw").mkdir(parents=True, exist_ok=True)
     expect_same(options.out, settings, noise.machine())
-    planned = plan(options.ranks, options.repeat)
+    planned = launcher.plan(options.ranks, options.repeat)
     waiting = missing(options.out, planned)
     say(f"{len(planned) - len(waiting)} of {len(planned)} measurements are complete")
     failed, started = set(), time.monotonic()

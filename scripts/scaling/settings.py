@@ -61,7 +61,7 @@ def hash_of(program):
 
 @dataclasses.dataclass(frozen=True)
 class Measurement:
-    kind: str    # "step" or "all-reduce"
+    kind: str    # "step", "all-reduce", or "network": all-reduces of one rank on each node
     ranks: int
     repeat: int  # from 1
 
@@ -70,10 +70,13 @@ class Measurement:
         return f"{self.kind}-{self.ranks}-ranks-{self.repeat}.json"
 
 
-def plan(rank_counts, repeats):
-    """In rounds over the numbers of ranks, so that a drift of the machine affects all of them."""
-    return [Measurement(kind, ranks, repeat) for repeat in range(1, repeats + 1) for ranks in rank_counts
-            for kind in ("step", "all-reduce") if ranks > 1 or kind == "step"]
+def plan(rank_counts, repeats, nodes=1):
+    """In rounds over the numbers of ranks, so that a drift of the machine affects all of them. `nodes`: whose network is
+    measured, if above 1."""
+    network = [("network", nodes)] if nodes > 1 else []
+    return [Measurement(kind, ranks, repeat) for repeat in range(1, repeats + 1)
+            for kind, ranks in [(kind, ranks) for ranks in rank_counts for kind in ("step", "all-reduce")
+                                if ranks > 1 or kind == "step"] + network]
 
 
 def missing(out, measurements):
@@ -115,7 +118,7 @@ def read_measurement(file):
     settings = {f.name for f in dataclasses.fields(Settings) if f.default is dataclasses.MISSING}
     parts = [("", found, MEASUREMENT), ("settings", found.get("settings"), settings),
              ("machine", found.get("machine"), {"processor", "cores"}), ("noise", found.get("noise"), {"mhz"}),
-             *(("a row", row, ROW["all-reduce"] if found.get("kind") == "all-reduce" else ROW["step"] | {speed_name(row)})
+             *(("a row", row, ROW["all-reduce"] if found.get("kind") in ("all-reduce", "network") else ROW["step"] | {speed_name(row)})
                for row in found.get("result", found)["rows"])]
     for part, values, wanted in parts:
         if lacking := sorted(wanted - (values.keys() if isinstance(values, dict) else set())):

@@ -93,7 +93,7 @@ void add_interference(CLI::App& command, Interference& interference) {
   command
       .add_option("--contention", interference.contention,
                   "Factor by which a rank's own work takes longer beside other ranks, which share its memory")
-      ->transform(number_from(0.1, 100))
+      ->transform(number_from(1, 100))
       ->capture_default_str()
       ->group(kGroup);
   command
@@ -116,7 +116,7 @@ void add_predict_scaling(CLI::App& app, Command& chosen) {
   command->add_option("--ranks", o.ranks, "Numbers of ranks")
       ->delimiter(',')
       ->transform(whole_number(1, 1 << 20))
-      ->default_str("1,2,4,8,16,32,64,128,256,512,1024,2048,4096");
+      ->default_str("1,2,4,... as far as the link is known, at most 4096");
   command
       ->add_option("--batch", o.batch, "Batch size per rank, with which compute time is scaled; default: the profile's")
       ->transform(whole_number(1));

@@ -99,7 +99,15 @@ MeasuredLink fit_rows(const nlohmann::json& json, const std::string& name) {
   const bool in_memory = algorithm == "ring" && on_node == ranks;  // in shared memory, with other segments
   const RingOptions options = in_memory ? RingOptions{} : message_ring_options(on_node == ranks);
   const LinkFit fit = fit_link(times, ranks, options, parse_wire_type(json.at("wire").get<std::string>()));
-  return {fit, ranks, fmt::format("fitted to {} of {} ranks, {} sizes, in {}", algorithm, ranks, sizes.size(), name)};
+  if (fit.residual > kLargestResidual)
+    fail(
+        "the ring's times are off by {:.1f} % (root mean square) from the best link's, and {:.0f} % is the limit; "
+        "measure "
+        "between idle nodes, or give --latency and --bandwidth",
+        100 * fit.residual, 100 * kLargestResidual);
+  return {fit, ranks, on_node == ranks,
+          fmt::format("fitted to {} of {} ranks{}, {} sizes, in {}", algorithm, ranks,
+                      on_node == ranks ? " on one node" : "", sizes.size(), name)};
 }
 
 }  // namespace

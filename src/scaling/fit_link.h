@@ -27,11 +27,16 @@ LinkFit fit_link(std::span<const RingTime> times, std::size_t ranks, const RingO
 struct MeasuredLink {
   LinkFit fit;
   std::size_t ranks;   // ranks in the measurement
+  bool one_node;       // all ranks were on one node, so the link is memory, and no network
   std::string source;  // for the user: "fitted to message-ring of 2 ranks, 5 sizes, in all_reduce.json"
 };
 
+// Above this residual no link explains the times: predictions would be wrong by as much.
+constexpr double kLargestResidual = 0.2;
+
 // Fits a link to the ring's rows in a file from `annulus bench all-reduce --json`: message-ring's, or else ring's.
-// Throws Error if the file has rows for fewer than two sizes, or if two kinds of links were measured together.
+// Throws Error if the file has rows for fewer than two sizes, if two kinds of links were measured together, or if the
+// residual is above kLargestResidual.
 MeasuredLink fit_link(const std::filesystem::path& file);
 
 }  // namespace annulus

@@ -21,12 +21,32 @@ struct KnownLink {
   std::string source;
   std::optional<double> residual;
   std::size_t ranks = 0;  // ranks in the measurement
+  bool one_node = false;  // measured on one node: unknown for more ranks
 };
 
 KnownLink network_of(const PredictScalingOptions& options) {
-  if (options.fit.empty()) return {options.cluster.network, "--latency and --bandwidth", {}, 0};
+  if (options.fit.empty()) return {options.cluster.network, "--latency and --bandwidth", {}};
   const MeasuredLink measured = fit_link(options.fit);
-  return {measured.fit.link, measured.source, measured.fit.residual, measured.ranks};
+  return {measured.fit.link, measured.source, measured.fit.residual, measured.ranks, measured.one_node};
+}
+
+constexpr const char* kEndOfOneNode =
+    "on one node, which says nothing about a network between nodes: for more ranks measure all-reduces with one rank "
+    "on "
+    "each node, or give --latency and --bandwidth";
+
+// Returns the rank counts to predict.
+std::vector<std::size_t> rank_counts(const PredictScalingOptions& options, const KnownLink& network) {
+  constexpr std::size_t kMost = 4096;
+  if (options.ranks.empty()) {
+    std::vector<std::size_t> counts;
+    for (std::size_t ranks = 1; ranks <= (network.one_node ? network.ranks : kMost); ranks *= 2)
+      counts.push_back(ranks);
+    return counts;
+  }
+  if (const std::size_t most = std::ranges::max(options.ranks); network.one_node && most > network.ranks)
+    fail("--ranks {}: {} ranks were measured {}", most, network.ranks, kEndOfOneNode);
+  return options.ranks;
 }
 
 // Computing time is proportional to the batch; the update's does not depend on it, and the time for adding a shared
@@ -198,11 +218,13 @@ void predict_scaling(const PredictScalingOptions& options) {
   const Prediction baseline = predictor.predict(1);
   if (!(baseline.step.step > 0)) fail("{}: the profile's step takes no time", options.step.string());
   std::vector<Prediction> predictions;
-  for (const std::size_t ranks : options.ranks) predictions.push_back(predictor.predict(ranks));
+  for (const std::size_t ranks : rank_counts(options, network)) predictions.push_back(predictor.predict(ranks));
 
   const std::size_t measured_ranks = std::max(measured.ranks, network.ranks);
   print_basis(profile, measured, network, std::ranges::max(predictions, {}, &Prediction::ranks));
   print_table(predictions, profile, baseline, measured_ranks);
+  if (network.one_node)
+    fmt::print("the prediction ends here: {} ranks were measured {}\n", network.ranks, kEndOfOneNode);
   std::optional<LossPrediction> to_loss;
   if (!options.noise.empty()) to_loss.emplace(options.noise, baseline, predictions);
   if (to_loss) to_loss->print();

@@ -14,7 +14,7 @@ struct PredictScalingOptions {
   std::filesystem::path step;  // output from bench step --json
   std::filesystem::path fit;   // output from bench all-reduce --json; empty: the network is given in `cluster`
   Cluster cluster;
-  std::vector<std::size_t> ranks{1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096};
+  std::vector<std::size_t> ranks;  // empty: powers of two up to 4096, as far as the link is known
   std::string all_reduce = "auto";
   BucketOptions buckets;
   std::size_t batch = 0;  // per rank; 0: the profile's
@@ -28,7 +28,8 @@ struct PredictScalingOptions {
 // bandwidth (simulated_step.h, all_reduce_model.h). Weak scaling: every rank has the same batch; the efficiency on N
 // ranks is their images/s (or tokens/s) divided by N times a single rank's, which are predicted as well.
 //
-// Prints a table; rows with more ranks than were measured are marked as extrapolated. Not modeled: ranks that are
+// Prints a table; rows with more ranks than were measured are marked as extrapolated. A link that was measured on one
+// node is memory: it predicts no more ranks than were measured. Not modeled: ranks that are
 // always slower than others, networks that carry less than all links together, and reading images.
 //
 // With --json:

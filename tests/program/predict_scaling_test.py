@@ -64,16 +64,22 @@ class Predict(helper.ProgramTest):
         measured = json.loads(sums.read_text())
         self.assertTrue(all(row["median_seconds"] > 0 for row in measured["rows"]))
         for row in measured["rows"]:
-            row["median_seconds"] = 20e-6 + row["bytes"] / 1e9
+            row["median_seconds"] = row["bytes"] / 1e9
         self.write("sums.json", measured)
 
-        result, predicted, rows = self.predict(step, "--fit", sums, "--ranks", "1,2,4")
+        result, predicted, rows = self.predict(step, "--fit", sums)
         self.assertEqual(predicted["model"], "lenet")
-        self.assertIn("message-ring of 2 ranks, 3 sizes, in sums.json", predicted["link"]["source"])
+        self.assertIn("message-ring of 2 ranks on one node, 3 sizes, in sums.json", predicted["link"]["source"])
         self.assertGreaterEqual(predicted["link"]["residual"], 0)
         self.assertGreater(predicted["link"]["bandwidth_gbit_s"], 0)
         self.assertAlmostEqual(rows[1]["compute_ms"], computed)
         self.assertAlmostEqual(rows[1]["step_ms"], computed + found["input_ms"] + found["optimizer_ms"])
+        self.assertEqual({ranks: row["extrapolated"] for ranks, row in rows.items()}, {1: False, 2: False})
+        self.assertIn("the prediction ends here: 2 ranks were measured on one node", result.out)
+        # Two nodes are two links of a network, which more nodes have, too.
+        measured["machine"]["ranks_on_root_node"] = 1
+        self.write("sums.json", measured)
+        result, _, rows = self.predict(step, "--fit", sums, "--ranks", "1,2,4")
         self.assertEqual([rows[ranks]["extrapolated"] for ranks in (1, 2, 4)], [False, False, True])
         self.assertEqual(result.out.count("extrapolated"), 1)
 
@@ -99,6 +105,24 @@ class Predict(helper.ProgramTest):
             self.assertAlmostEqual(row["efficiency"], rows[1]["step_ms"] / row["step_ms"])
             self.assertAlmostEqual(row["step_ms"], row["compute_ms"] + row["exposed_ms"])
         self.assertRegex(result.out, r"times the 133\.3 images/s predicted for 1 rank at 8 images")
+
+    def test_memory_of_one_node_is_no_network(self):
+        step = self.write("step.json", profile())
+        def sums(factors, on_node=2):
+            return self.write("sums.json", {"machine": {"ranks": 2, "ranks_on_root_node": on_node}, "wire": "fp32", "rows": [
+                {"algorithm": "message-ring", "bytes": size, "median_seconds": factor * size / 5e9}
+                for size, factor in zip((4 * KIB, 64 * KIB, MIB, 64 * MIB), factors)]})
+        _, _, rows = self.predict(step, "--fit", sums((1, 1, 1, 1)))
+        self.assertEqual(list(rows), [1, 2])
+        error = self.fail_with("predict-scaling", step, "--fit", sums((1, 1, 1, 1)), "--ranks", "2,4096")
+        self.assertRegex(error, "--ranks 4096: 2 ranks were measured on one node.*--latency and --bandwidth")
+        error = self.fail_with("predict-scaling", step, "--fit", sums((0.4, 1, 1, 2.5), 1))
+        self.assertRegex(error, r"sums.json: cannot fit a link: the ring's times are off by \d\d\.\d % .* 20 % is the limit")
+
+    def fail_with(self, *arguments):
+        result = helper.run(*arguments)
+        self.assertEqual((result.status, len(result.messages)), (1, 1), str(result))
+        return result.messages[0]
 
     def test_an_all_reduce_on_two_ranks(self):
         # 4 MiB in one bucket: a chunk of 2 MiB twice, with consecutive segments; no overlap.

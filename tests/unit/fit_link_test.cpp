@@ -69,7 +69,11 @@ TEST_CASE("the link is fitted to the benchmark's ring rows") {
     const MeasuredLink measured = fit_link(file);
     CHECK(measured.fit.link.latency_seconds == Approx(20e-6));
     CHECK(measured.ranks == 4);
+    CHECK(!measured.one_node);
     CHECK(measured.source == "fitted to " + algorithm + " of 4 ranks, 5 sizes, in all_reduce.json");
+    write_json(file, FileKind::all_reduce_benchmark, benchmark("message-ring", times_on(link, 4), 4, 4));
+    CHECK(fit_link(file).one_node);
+    CHECK(fit_link(file).source == "fitted to message-ring of 4 ranks on one node, 5 sizes, in all_reduce.json");
   }
 }
 
@@ -86,6 +90,10 @@ TEST_CASE("measurements that cannot be fitted are refused") {
   CHECK_THAT(complaint(benchmark("shm", times, 4, 1)), Catch::Contains("0 sizes"));
   CHECK_THAT(complaint(benchmark("ring", std::span(times).first(1), 4, 1)), Catch::Contains("1 sizes"));
   CHECK_THAT(complaint(benchmark("ring", std::vector<RingTime>{{4, 1}, {8, 0}}, 4, 1)), Catch::Contains("took 0 s"));
+  auto uneven = times;
+  for (std::size_t i = 0; i < uneven.size(); i += 2) uneven[i].seconds *= 3;
+  CHECK_THAT(complaint(benchmark("message-ring", uneven, 4, 1)),
+             Catch::Contains("% (root mean square) from the best link's, and 20 % is the limit"));
   nlohmann::json gathers = benchmark("ring", times, 4, 1);
   gathers["verb"] = "all-gather";
   CHECK_THAT(complaint(gathers), Catch::Contains("the rows are of all-gather, and the fit needs all-reduces"));
