@@ -5,8 +5,7 @@
   beside   the factor by which computing takes longer while all-reduces run (steps with and without them)
   waiting  the mean random delay of a rank, as a share of its computing. With exponentially distributed delays the
            slowest of N ranks is late by waiting (1 + 1/2 + ... + 1/N), so all wait waiting (1/2 + ... + 1/N)
-           (what is left of the median step without the mean rank's computing and the ledger's shares of other parts; the
-           ledger's own wait is a mean, which a few disturbed steps can dominate)
+           (what is left of the median step without the mean rank's computing and the ledger's shares of other parts)
 
 Each is fitted to each repeat by least squares; the repeats give the interval. If steps of several ranks were measured
 with different numbers, the largest is held out, to judge the prediction."""

@@ -69,8 +69,8 @@ def ledger_section(summary):
                      *(f"{step['ledger_ms'][part]:.3f} ({100 * step['ledger_ms'][part] / whole:.1f} %)" for part in parts),
                      number(max(step["lateness_ms"], default=0))])
     yield Heading("Breakdown of step time")
-    yield Line("Milliseconds per step, the mean of all ranks, steps and repeats; and the delay of the latest rank's gradients "
-               "after the first rank's.")
+    yield Line("The parts of the median step in milliseconds, and the delay of the latest rank's gradients after the first "
+               "rank's. The proportions are means over ranks, repeats and typical steps.")
     yield Table(["ranks", "batch per rank", *(part.replace("_", " ") for part in parts), "latest rank, ms"], rows)
 
 

@@ -13,8 +13,8 @@ that it contains the true median (estimates.py), and every repeat's value.
                 language model tokens_per_second, and batches count windows
     efficiency  {"value", "low", "high", "confidence", "baseline"}: the speed relative to N times the baseline's; the
                 interval is a bootstrap's; "baseline" is a description of the baseline
-    ledger_ms   part -> milliseconds of a step, the mean of all ranks and repeats; the parts add up to the mean step,
-                which is longer than the median if a few steps are slow
+    ledger_ms   part -> milliseconds; the parts add up to the median of step_ms, in the ledger's proportions (the mean over
+                ranks, repeats, and typical steps: annulus bench step)
     lateness_ms of each rank: the delay of its gradients after the first rank's, per step; medians of repeats
   all_reduce    for each number of ranks, algorithm and size: ranks, algorithm, bytes, and microseconds, algbw_gb_per_s,
                 busbw_gb_per_s, values of several repeats
@@ -72,24 +72,25 @@ def efficiency_of(repeats, base, settings):
     return {**found, "low": interval.low * share, "high": interval.high * share, "confidence": interval.confidence}
 
 
-def ledgers_per_step(repeats):
-    """The values of each repeat, with seconds per step."""
+def shares_and_delays(repeats):
+    """Of each repeat: a step's parts as shares of it, and each rank's delay per step in seconds."""
     for m in repeats:
         ledger = step_row(m)["ledger"]
-        steps = max(ledger["steps"], 1)
-        yield ({part: ledger[part] / steps for part in LEDGER},
+        whole, steps = sum(ledger[part] for part in LEDGER), max(ledger["steps"], 1)
+        yield ({part: ledger[part] / whole for part in LEDGER},
                [behind / steps for behind in ledger["ranks"].get("behind_first", [])])
 
 
 def summarize_steps(repeats, base, settings):
     ranks, rows = repeats[0]["ranks"], [step_row(m) for m in repeats]
     batch = rows[0]["batch"]
-    parts, behind = zip(*ledgers_per_step(repeats))
+    shares, behind = zip(*shares_and_delays(repeats))
+    step_ms = estimate([1e3 * row["median_seconds"] for row in rows])
     return {"ranks": ranks, "nodes": repeats[0]["nodes"], "batch_per_rank": batch, "global_batch": batch * ranks,
             "steps": sum(row["steps"] for row in rows), settings.speed: estimate(speeds(repeats)),
-            "step_ms": estimate([1e3 * row["median_seconds"] for row in rows]),
+            "step_ms": step_ms,
             "efficiency": efficiency_of(repeats, base, settings),
-            "ledger_ms": {part: 1e3 * statistics.mean(of[part] for of in parts) for part in LEDGER},
+            "ledger_ms": {part: step_ms["median"] * statistics.mean(of[part] for of in shares) for part in LEDGER},
             "lateness_ms": [1e3 * statistics.median(of_rank) for of_rank in zip(*behind)]}
 
 

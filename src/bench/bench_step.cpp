@@ -5,6 +5,10 @@
 #include <algorithm>
 #include <cstring>
 #include <deque>
+#include <numeric>
+#include <span>
+#include <utility>
+#include <vector>
 
 #include "kernels/base/allowed_resources.h"
 #include "kernels/base/error.h"
@@ -157,7 +161,8 @@ struct Candidate {
   std::uint64_t after_first_steps = 0;  // checksum
   std::vector<double> seconds;          // for every step
   std::vector<double> compute;          // each step's seconds of computing, the ranks' mean
-  Accounts accounts;                    // for all steps
+  std::vector<Accounts> turns;
+  Accounts accounts;  // for typical turns
 };
 using Candidates = std::deque<Candidate>;  // a deque because they cannot be moved
 
@@ -276,6 +281,22 @@ Turns warm_up(const World& world, Candidates& candidates, const Batch& batch, co
   return {std::max<std::size_t>(1, static_cast<std::size_t>(seconds / (slowest * static_cast<double>(steps)))), steps};
 }
 
+// Adds up the middle half of all turns by duration. So the ledger breaks down a typical step, like the median step
+// time; a few disturbed steps would dominate a mean. `seconds`: for every step.
+Accounts typical_accounts(const std::vector<Accounts>& turns, std::span<const double> seconds) {
+  const std::size_t steps = seconds.size() / turns.size();
+  std::vector<std::pair<double, std::size_t>> order;
+  for (std::size_t turn = 0; turn < turns.size(); ++turn) {
+    const auto of_turn = seconds.subspan(turn * steps, steps);
+    order.emplace_back(std::reduce(of_turn.begin(), of_turn.end()), turn);
+  }
+  std::ranges::sort(order);
+  const std::size_t dropped = turns.size() / 4;
+  Accounts accounts;
+  for (std::size_t place = dropped; place < turns.size() - dropped; ++place) accounts += turns[order[place].second];
+  return accounts;
+}
+
 void take_turns(const World& world, Candidates& candidates, const Batch& batch, const Turns& turns, Timeline& timeline,
                 Meter& meter) {
   const auto steps = static_cast<double>(turns.count * candidates.size() * turns.steps);
@@ -292,11 +313,12 @@ void take_turns(const World& world, Candidates& candidates, const Batch& batch, 
         make_step(candidate, batch);
       }
       candidate.replica.step->finish();
+      candidate.turns.push_back(candidate.replica.ledger.close(world));
     }
   meter.clear();
   for (Candidate& candidate : candidates) {
-    candidate.accounts = candidate.replica.ledger.close(world);
     world.maximum(candidate.seconds);
+    candidate.accounts = typical_accounts(candidate.turns, candidate.seconds);
     world.sum(candidate.compute);
     for (double& seconds : candidate.compute) seconds /= world.size();
   }
