@@ -7,10 +7,11 @@ import pathlib
 import re
 import resource
 import statistics
+import sys
 import threading
 import time
 
-from benchmark import plural
+from benchmark import give_up, plural, say
 
 QUIET_SECONDS = 0.3    # seconds of observation before a measurement
 SAMPLE_SECONDS = 0.5   # seconds between two samples of the cores' clocks
@@ -19,6 +20,7 @@ SAMPLE_SECONDS = 0.5   # seconds between two samples of the cores' clocks
 BUSY_SHARE = 0.1       # share of the processors used by others just before
 OTHERS_SHARE = 0.05    # share of the processors used by others during the measurement
 STEAL_SHARE = 0.01     # share of the processors' time taken by the hypervisor
+BUSY_AT_START = 0.25   # share of the processors used by others before the study: it is refused or asked for
 LOAD_SHARE = 0.2       # load average per processor at the start of the study
 SPREAD = 0.05          # (largest - smallest) / median of the repeats' step times
 FREQUENCY_SPREAD = 0.05
@@ -43,6 +45,22 @@ def processor_times():
     user, nice, system, idle, wait, irq, soft_irq, steal = (int(field) / os.sysconf("SC_CLK_TCK") for field in fields)
     work = user + nice + system + irq + soft_irq
     return {"work": work, "steal": steal, "all": work + idle + wait + steal}
+
+
+def expect_quiet(even_if_busy):
+    """Asks on a terminal whether to measure although others use this machine, and refuses without."""
+    before = processor_times()
+    time.sleep(QUIET_SECONDS)
+    busy = Watch.share(before, processor_times(), "work")
+    if busy <= BUSY_AT_START or even_if_busy:
+        return
+    text = (f"other programs use {busy:.0%} of this machine's processors (load average {os.getloadavg()[0]:.1f}), so the study "
+            "would measure them, too")
+    if not sys.stdin.isatty():
+        give_up(f"{text}: end them, or give --even-if-busy")
+    say(f"{text}. Measure nevertheless? [y/N]")
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        give_up("nothing was measured")
 
 
 def own_seconds():

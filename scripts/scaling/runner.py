@@ -12,6 +12,7 @@ from scaling import noise, status
 from scaling.ranks import job_slots
 from scaling.settings import Settings, expect_same, hash_of, missing, plan
 
+USAGE_ERROR = "exit status 2:"
 ALL_REDUCE_SHARE = 0.1  # share of a step measurement's seconds, for each size and algorithm of all-reduces
 
 
@@ -103,6 +104,8 @@ def measure_all(options):
     planned = launcher.plan(options.ranks, options.repeat)
     waiting = missing(options.out, planned)
     say(f"{len(planned) - len(waiting)} of {len(planned)} measurements are complete")
+    if waiting:
+        noise.expect_quiet(options.even_if_busy or launcher.slurm)  # a job has waited in the queue
     failed, started = set(), time.monotonic()
     for count, m in enumerate(waiting, 1):
         if (m.kind, m.ranks) in failed:
@@ -117,6 +120,8 @@ def measure_all(options):
             status.show("")
         say(what + (f"FAILED, its other repeats are skipped: {failure}" if failure
                     else f"{time.monotonic() - begin:.1f} s"))
+        if failure and failure.startswith(USAGE_ERROR):
+            give_up("the study ends, because the program does not accept these options")
         if failure:
             failed.add((m.kind, m.ranks))
     return not failed

@@ -1,5 +1,7 @@
 """scripts/study: its measurements, reports and comparisons, and the statistics."""
+import contextlib
 import importlib.util
+import io
 import json
 import os
 import pathlib
@@ -8,12 +10,13 @@ import statistics
 import subprocess
 import sys
 import unittest
+from unittest import mock
 
 import helper
 
 SCRIPT = pathlib.Path(__file__).resolve().parents[2] / "scripts/study"
 sys.path[:0] = [str(SCRIPT.parent), str(SCRIPT.parent / "peers")]
-from scaling import estimates, links, settings
+from scaling import estimates, links, noise, settings
 from scaling.interference import OTHERS
 
 DRAWS = importlib.util.find_spec("matplotlib") is not None
@@ -54,8 +57,11 @@ exec {helper.MPIRUN} --allow-run-as-root --oversubscribe --bind-to none -np $ran
 """}
 
 
-def study(*arguments, path=None, modules=None):
+def study(*arguments, path=None, modules=None, even_if_busy=True):
     """Runs the script; `path`: a folder of programs to prefer; `modules`: a folder of Python modules to prefer."""
+    if even_if_busy and arguments[0] not in ("report", "compare"):
+        place = arguments.index("--") if "--" in arguments else len(arguments)
+        arguments = (*arguments[:place], "--even-if-busy", *arguments[place:])
     here = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM", "PBS", "LSB"))}
     environment = {**here, **helper.ENVIRONMENT}
     if modules:
@@ -198,13 +204,29 @@ class Study(helper.ProgramTest):
 
     def test_a_terminal_shows_what_is_being_measured(self):
         path = self.stand_in("mpirun", "#!/bin/sh\nexit 3\n").parent
-        command = [sys.executable, SCRIPT, *self.command, "--repeat", 3, "--out", self.out]
+        command = [sys.executable, SCRIPT, *self.command, "--even-if-busy", "--repeat", 3, "--out", self.out]
         environment = {"PATH": f"{path}:{os.environ['PATH']}", "PYTHONPATH": str(self.no_figures)}
         result = helper.run_on_terminals(command, ["err"], environment)
         self.assertIn("\r\x1b[2Kstudy: 1 of 3: step, 1 rank, repeat 3: measuring\r\x1b[2Kstudy: 1 of 3: ", result.err)
         self.assertRegex(result.err, r"\r\x1b\[2Kstudy: 3 of 3: all-reduce, 2 ranks, repeat 3: measuring, \d+ s left in all\r")
         self.assertNotIn("\x1b", result.out)
         self.assertNotIn("measuring", self.assert_ends(1, *command[2:], path=path).err)
+
+    def test_a_usage_error_ends_the_study(self):
+        result = self.assert_ends(1, *self.command, "--repeat", 3, "--out", self.out, "--", "--nonsense", "1")
+        self.assertIn("step_options is [] there", result.err)
+        out = self.folder / "new"
+        result = self.assert_ends(1, *self.command, "--out", out, "--", "--nonsense", "1")
+        self.assertIn("1 of 3: step, 1 rank, repeat 1: FAILED", result.err.replace("of 6", "of 3"))
+        self.assertIn("unknown option --nonsense", result.err)
+        self.assertIn("the study ends, because the program does not accept these options", result.err)
+        self.assertNotIn("all-reduce", result.err)
+
+    def test_help_shows_the_options_of_measuring(self):
+        shown = study("--help", even_if_busy=False)
+        self.assertEqual(shown.status, 0)
+        for option in ("--seconds", "--even-if-busy", "--latency", "strategies"):
+            self.assertIn(option, shown.out)
 
     def test_other_settings_are_refused(self):
         result = self.assert_ends(1, *self.command, "--batch", 8, "--out", self.out)
@@ -600,6 +622,32 @@ class Study(helper.ProgramTest):
         self.assert_ends(1, "compare", *folders)
         self.assert_ends(0, "compare", *reversed(folders))
         self.assert_ends(2, "compare", folders[0] / "0.json", folders[1] / "0.json")
+
+
+class BusyMachine(unittest.TestCase):
+    def ask(self, busy_share, even_if_busy=False, answer=None):
+        """What is printed, and the exit status; `answer`: on a terminal, or None."""
+        times = [{"work": work, "steal": 0, "all": every} for work, every in ((0, 0), (busy_share, 1))]
+        terminal = io.StringIO(answer)
+        terminal.isatty = lambda: answer is not None
+        with mock.patch.object(noise, "processor_times", side_effect=times), mock.patch("sys.stdin", terminal), \
+                contextlib.redirect_stderr(io.StringIO()) as printed:
+            try:
+                noise.expect_quiet(even_if_busy)
+            except SystemExit as end:
+                return printed.getvalue(), end.code
+        return printed.getvalue(), 0
+
+    def test_is_refused_without_a_terminal_and_asked_for_on_one(self):
+        self.assertEqual(self.ask(0.1), ("", 0))
+        self.assertEqual(self.ask(0.9, even_if_busy=True), ("", 0))
+        text, status = self.ask(0.9)
+        self.assertRegex(text, r"other programs use 90% of this machine's processors .*: end them, or give --even-if-busy")
+        self.assertEqual(status, 1)
+        for answer, status in (("y\n", 0), ("n\n", 1), ("", 1)):
+            text, found = self.ask(0.9, answer=answer)
+            self.assertIn("Measure nevertheless? [y/N]", text)
+            self.assertEqual(found, status)
 
 
 class Estimates(unittest.TestCase):
