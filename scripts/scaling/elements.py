@@ -62,14 +62,14 @@ class Table:
 @dataclasses.dataclass(frozen=True)
 class Figure:
     name: str
-    title: str
+    caption: str
 
     def markdown(self, out):
-        return f"![{self.title}]({self.name}.svg)"
+        return f"![{self.caption}]({self.name}.svg)\n\n{self.caption}"
 
     def html(self, out):
         drawn = (out / f"{self.name}.svg").read_text()
-        return f"<figure>{drawn[drawn.index('<svg'):]}</figure>"
+        return f"<figure>{drawn[drawn.index('<svg'):]}<figcaption>{html.escape(self.caption)}</figcaption></figure>"
 
 
 def markdown(report, out):

@@ -26,7 +26,7 @@ def percent(of):
 
 
 def what_was_measured(summary):
-    settings, machine = stored_settings(summary), summary["machine"]
+    settings, machine, facts = stored_settings(summary), summary["machine"], summary["provenance"]
     computed = f"{settings.batch} {settings.samples} per step"
     if settings.scaling == "weak":
         yield Line(f"Weak scaling: every rank computes {computed}, for every number of ranks.")
@@ -36,8 +36,10 @@ def what_was_measured(summary):
     yield Line(f"{samples_text(settings)}; all-reduce {settings.all_reduce}; {plural(settings.threads, 'thread')} per rank"
                + (f"; {' '.join(settings.step_options)}" if settings.step_options else "") + ".")
     yield Line(f"{plural(machine['nodes'], 'node')} with {machine['cores']} cores of {machine['processor']} (study run on "
-               f"{', '.join(machine['hosts'])}); {summary['device']}; annulus {summary['version']}, build "
-               f"{settings.program}.")
+               f"{', '.join(machine['hosts'])}); {summary['device']}; "
+               f"{facts['program'] or 'annulus ' + summary['version']}, build {settings.program}.")
+    yield Line(f"Measured {facts['when']}, {'job ' + facts['jobs'] if facts['jobs'] else 'in no batch job'}; "
+               f"{facts['mpi'] or 'MPI unknown'}; network devices: {facts['networks'] or 'none whose speed can be read'}.")
     if summary["checksum"]:
         yield Line("Every number of ranks computed the same bits (--shards): weights and optimizer state have the checksum "
                    f"{summary['checksum']} after the first steps.")
@@ -194,9 +196,9 @@ def method_section(summary):
                "between days or machines.")
 
 
-def blocks(summary, titles):
+def blocks(summary, captions):
     def drawn(*names):
-        return [Figure(name, titles[name]) for name in names if name in titles]
+        return [Figure(name, captions[name]) for name in names if name in captions]
 
     settings = stored_settings(summary)
     yield Heading(f"Scaling of {settings.model}, {settings.scaling}: {settings.batch_text}", level=1)
@@ -218,13 +220,13 @@ def render(out, program, noise_file, network):
     summary["prediction"] = predict(summary, out, program, network)
     if noise_file:
         summary["time_to_loss"] = time_to_loss(summary, read_noise(noise_file))
-    titles = {}
+    captions = {}
     try:
-        titles = plots.draw(out, summary)
+        captions = plots.draw(out, summary)
     except ImportError as error:
         summary["warnings"].append(f"no figures: {error} (Debian's python3-matplotlib)")
         say(f"SKIPPED figures: {error}")
-    report = list(blocks(summary, titles))
+    report = list(blocks(summary, captions))
     write(out / "study.json", json.dumps(summary, indent=1) + "\n")
     write(out / "report.md", elements.markdown(report, out))
     write(out / "report.html", elements.page(report, out))

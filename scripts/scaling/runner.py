@@ -8,7 +8,7 @@ import shlex
 import time
 
 from benchmark import ROOT, give_up, plural, run_annulus, say, write
-from scaling import noise, status
+from scaling import noise, provenance, status
 from scaling.ranks import job_slots
 from scaling.settings import Settings, expect_same, hash_of, missing, plan
 
@@ -90,6 +90,8 @@ def measure(measurement, settings, launcher, options, load_at_begin):
          "ranks_per_node": on_a_node, "began": began,
          "command": shlex.join(map(str, [*start, options.program, "bench", *arguments])),
          "settings": dataclasses.asdict(settings), "machine": noise.machine(), "host": os.uname().nodename,
+         "provenance": {"job": provenance.job(), "program": provenance.version(options.program),
+                        "networks": ", ".join(provenance.networks())},
          "load_at_begin": load_at_begin, "noise": watch.found, "result": result}, indent=1) + "\n")
     return None
 

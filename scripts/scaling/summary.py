@@ -5,6 +5,7 @@ that it contains the true median (estimates.py), and every repeat's value.
 
   settings      common to all measurements (settings.Settings)
   machine       {"processor", "cores"} of a node; "nodes": the maximum used; "hosts": that ran the study
+  provenance    {"when", "jobs", "program", "mpi", "networks"}: texts, empty if unknown
   device        the program's description
   version       the program's
   steps         for each number of ranks:
@@ -29,7 +30,7 @@ import itertools
 import statistics
 
 from benchmark import give_up, plural
-from scaling import noise
+from scaling import noise, provenance
 from scaling.estimates import median_interval, ratio_interval
 from scaling.settings import load, stored_settings
 
@@ -137,6 +138,7 @@ def summarize(out):
     return {"settings": raw[0]["settings"],
             "machine": {**raw[0]["machine"], "nodes": max(m["nodes"] for m in raw),
                         "hosts": sorted({m["host"] for m in raw})},
+            "provenance": provenance.summarize(raw),
             "device": result["device"], "version": result["version"],
             "steps": [summarize_steps(repeats, base, settings) for repeats in by_ranks.values()],
             "all_reduce": list(summarize_all_reduces(raw)), "checksum": common_checksum(raw), "warnings": list(warnings(raw, by_ranks))}

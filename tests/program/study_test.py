@@ -16,7 +16,7 @@ import helper
 
 SCRIPT = pathlib.Path(__file__).resolve().parents[2] / "scripts/study"
 sys.path[:0] = [str(SCRIPT.parent), str(SCRIPT.parent / "peers")]
-from scaling import estimates, links, noise, settings
+from scaling import estimates, figure_style, links, noise, plots, settings
 from scaling.interference import OTHERS
 
 DRAWS = importlib.util.find_spec("matplotlib") is not None
@@ -159,6 +159,36 @@ class Study(helper.ProgramTest):
             self.assertEqual((self.out / f"{name}.pdf").read_bytes()[:5], b"%PDF-")
         self.assertEqual(page.count("<svg"), len(list(self.out.glob("*.svg"))))
 
+    @unittest.skipUnless(DRAWS, "no matplotlib")
+    def test_figures_are_for_a_paper(self):
+        """A column or two wide, nothing clipped, text of at least 7 pt in TrueType, no title inside, and a caption beside."""
+        pyplot = plots.figure_style.drawing()
+        from matplotlib.text import Text
+        for name, width, height, caption, fill in plots.figures(summary(self.measured)):
+            with self.subTest(name), pyplot.rc_context(figure_style.STYLE):
+                self.assertIn(width, (3.3, 7.0))
+                figure = pyplot.figure(figsize=(width, height), layout="constrained")
+                fill(figure)
+                figure.canvas.draw()
+                whole = figure.get_tightbbox(figure.canvas.get_renderer())
+                self.assertGreaterEqual(min(whole.x0, whole.y0), -0.01)
+                self.assertLessEqual(max(whole.x1 - width, whole.y1 - height), 0.01)
+                self.assertGreaterEqual(min(t.get_fontsize() for t in figure.findobj(Text) if t.get_text()), 7)
+                self.assertEqual([axes.get_title() for axes in figure.axes], [""] * len(figure.axes))
+                pyplot.close(figure)
+                pdf = (self.measured / f"{name}.pdf").read_bytes()
+                self.assertNotIn(b"/Type3", pdf)
+                self.assertIn(f"/MediaBox [ 0 0 {72 * width:g}".encode(), pdf)
+                self.assertEqual((self.measured / f"{name}.txt").read_text(), caption + "\n")
+        self.assertRegex(caption, r"Measured 20\d\d-\d\d-\d\d on .* with annulus [\d.]+ \(commit ")
+
+    def test_ticks_are_several_round_numbers(self):
+        for low, high, ticks in ((42_000, 85_000, [3e4, 5e4, 7e4, 1e5]), (1, 1e8, [1, 100, 1e4, 1e6, 1e8]), (5, 6, [4, 5, 6, 7, 8]),
+                                 (10, 10, [8, 9, 10, 11, 12])):
+            self.assertEqual(figure_style.logarithmic_ticks(low, high), ticks)
+        self.assertEqual([figure_style.number_text(n) for n in (0.25, 12, 1500, 20_000, 65_536, 3e6)],
+                         ["0.25", "12", "1,500", "20k", "65.54k", "3M"])
+
     def test_reports_are_rewritten_from_the_measurements(self):
         before = summary(self.out)
         for file in self.out.glob("*.*"):
@@ -283,7 +313,7 @@ class Study(helper.ProgramTest):
             self.assertIn(words, report)
         self.assertNotIn("images", report.lower())
         if DRAWS:
-            self.assertIn("Tokens/s and efficiency", report)
+            self.assertIn("Training speed and efficiency, the speed divided by N times that of 1 rank at 2 windows per rank", report)
         for name, factor in (("a", 1), ("b", 0.5)):
             (self.folder / name / "raw").mkdir(parents=True)
             measurement = json.loads((out / "raw/step-1-ranks-1.json").read_text())
