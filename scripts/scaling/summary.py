@@ -74,7 +74,7 @@ def efficiency_of(repeats, base, settings):
 
 
 def shares_and_delays(repeats):
-    """Of each repeat: a step's parts as shares of it, and each rank's delay per step in seconds."""
+    """Yields each repeat's parts of a step as shares, and each rank's delay per step in seconds."""
     for m in repeats:
         ledger = step_row(m)["ledger"]
         whole, steps = sum(ledger[part] for part in LEDGER), max(ledger["steps"], 1)
