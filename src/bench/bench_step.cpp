@@ -138,7 +138,7 @@ struct Candidate {
                  split(options.global_batch, options.shards > 0 ? options.shards : world.size(), 0).size(),
                  step_options(world, options, options.global_batch), kRate},
                 *all_reduce, record),
-        buckets(to_string(resolve(options.buckets, replica.model.parameters()))) {
+        buckets(to_string(resolve(options.buckets, replica.model.parameters(), *all_reduce))) {
     replica.model.parameters().initialize(options.seed);
     replica.ledger.observe([this](double wall_seconds, double compute_seconds) {
       seconds.push_back(wall_seconds);

@@ -105,8 +105,9 @@ void add_bucket_options(CLI::App& command, BucketOptions& buckets) {
     buckets.bytes = std::stoull(text);
   };
   command
-      .add_option_function<std::string>("--bucket", parse,
-                                        "Bucket size, such as 1MiB; auto: 1/8 of all gradients, clamped to 64KiB..4MiB")
+      .add_option_function<std::string>(
+          "--bucket", parse,
+          "Bucket size, such as 1MiB; auto: 1/8 of all gradients, clamped to 64KiB..4MiB; 64MiB on a single rank")
       ->type_name("SIZE")
       ->group("All-reduce")
       ->default_str("auto");

@@ -27,7 +27,8 @@ std::unique_ptr<Device> make_host(const AsyncRounds& options) {
 GradientBuckets cut_for_owners(const StepTools& tools, const BucketOptions& options) {
   const Parameters& parameters = tools.model.parameters();
   return {tools.model.device(), parameters.gradients(),
-          plan_buckets(parameters, options, MetricsSlots(tools.model).bytes(), false), tools.all_reduce};
+          plan_buckets(parameters, options, tools.all_reduce, MetricsSlots(tools.model).bytes(), false),
+          tools.all_reduce};
 }
 
 }  // namespace

@@ -14,18 +14,29 @@ std::string to_string(const BucketOptions& buckets) {
          (buckets.deferred > 0 ? fmt::format(", {:.0f} % deferred", 100 * buckets.deferred) : "");
 }
 
-BucketOptions resolve(BucketOptions options, const Parameters& parameters) {
-  if (options.bytes == 0) options.bytes = default_bucket_bytes(parameters.gradients().bytes);
+namespace {
+
+// A rank whose chunk is everything has nothing to send.
+bool is_alone(const AllReduce& all_reduce) {
+  constexpr std::size_t count = 1 << 20;
+  return all_reduce.info().all_verbs && all_reduce.chunk(count).size() == count;
+}
+
+}  // namespace
+
+BucketOptions resolve(BucketOptions options, const Parameters& parameters, const AllReduce& all_reduce) {
+  if (options.bytes == 0)
+    options.bytes = is_alone(all_reduce) ? kUnsentBucketBytes : default_bucket_bytes(parameters.gradients().bytes);
   return options;
 }
 
-std::vector<Range> plan_buckets(const Parameters& parameters, const BucketOptions& options, std::size_t slots,
-                                bool apart) {
+std::vector<Range> plan_buckets(const Parameters& parameters, const BucketOptions& options, const AllReduce& all_reduce,
+                                std::size_t slots, bool apart) {
   const std::size_t begin = apart ? slots / sizeof(float) : 0;
   std::vector<std::size_t> ends;
   for (const Parameter& p : parameters.updated())
     if (const std::size_t end = (p.offset + p.bytes) / sizeof(float); end > begin) ends.push_back(end - begin);
-  std::vector<Range> buckets = cut_buckets(ends, std::max(resolve(options, parameters).bytes, slots));
+  std::vector<Range> buckets = cut_buckets(ends, std::max(resolve(options, parameters, all_reduce).bytes, slots));
   for (Range& bucket : buckets) bucket = {begin + bucket.begin, begin + bucket.end};
   if (apart) buckets.insert(buckets.begin(), {0, begin});
   return buckets;
@@ -33,7 +44,9 @@ std::vector<Range> plan_buckets(const Parameters& parameters, const BucketOption
 
 GradientBuckets cut_gradients(Model& model, AllReduce& all_reduce, const BucketOptions& options, std::size_t slots,
                               const Range& table, bool scatters) {
-  std::vector<Range> plan = plan_buckets(model.parameters(), options, slots, false);
+  // In a large bucket, the step's metrics would be final only when the device has nearly nothing left to do.
+  const bool apart = is_alone(all_reduce);
+  std::vector<Range> plan = plan_buckets(model.parameters(), options, all_reduce, slots, apart);
   const Range deferred = deferred_buckets(plan, table.end, options.deferred);
   Network::Stops stops;
   for (std::size_t bucket = 0; bucket < plan.size(); ++bucket) {

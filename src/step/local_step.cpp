@@ -44,7 +44,8 @@ std::vector<Range> joined(const std::vector<UpdateSegment>& segments) {
 // The first bucket holds the metrics only: they are sent before the differences.
 GradientBuckets cut_differences(const StepTools& tools, const BucketOptions& options, DeviceView differences) {
   return {tools.model.device(), differences,
-          plan_buckets(tools.model.parameters(), options, MetricsSlots(tools.model).bytes(), true), tools.all_reduce};
+          plan_buckets(tools.model.parameters(), options, tools.all_reduce, MetricsSlots(tools.model).bytes(), true),
+          tools.all_reduce};
 }
 
 DeviceView allocate_differences(const StepTools& tools) {

@@ -80,7 +80,7 @@ std::string Replica::summation(const TrainingInputs& inputs) const {
   const int ranks = inputs.replicas().size();
   if (ranks == 1) return "one rank" + parts;
   return fmt::format("{} ranks, {}, buckets of {}{}{}", ranks, all_reduce.info().order,
-                     format_bytes(resolve(inputs.options.buckets, model.parameters()).bytes), parts,
+                     format_bytes(resolve(inputs.options.buckets, model.parameters(), all_reduce).bytes), parts,
                      summation_note(inputs.options.strategy));
 }
 

@@ -127,7 +127,7 @@ void fill_in(const TrainingInputs& inputs, const Replica& replica, RunResult& re
   result.schedule = inputs.schedule.description();
   result.device = inputs.device->info().description;
   result.all_reduce = replica.all_reduce.info().description;
-  result.buckets = to_string(resolve(inputs.options.buckets, replica.model.parameters()));
+  result.buckets = to_string(resolve(inputs.options.buckets, replica.model.parameters(), replica.all_reduce));
   if (!replica.plan) return;
   result.pipeline = PipelineResult{.cuts = replica.plan->cuts,
                                    .milliseconds = {},

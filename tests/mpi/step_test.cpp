@@ -192,6 +192,7 @@ class SlowAfterFirstBucket final : public AllReduce {
     if (request.bucket == 0) std::this_thread::sleep_for(std::chrono::duration<double>(seconds_));
     return ticket;
   }
+  Range chunk(std::size_t count) const override { return sums_->chunk(count); }
   void wait(Ticket ticket) override { sums_->wait(ticket); }
 
  private:

@@ -63,6 +63,7 @@ class GatedAllReduce final : public AllReduce {
     if (request.next == Next::wait && gate_ != nullptr) std::exchange(gate_, nullptr)->close(device_);
     return all_reduce_->enqueue(values, request);
   }
+  Range chunk(std::size_t count) const override { return all_reduce_->chunk(count); }
   void wait(Ticket ticket) override { all_reduce_->wait(ticket); }
   void join(Ticket ticket) override { all_reduce_->join(ticket); }
 
