@@ -65,7 +65,7 @@ class Figure:
     caption: str
 
     def markdown(self, out):
-        return f"![{self.caption}]({self.name}.svg)\n\n{self.caption}"
+        return f"![{self.name}]({self.name}.svg)\n\n{self.caption}"
 
     def html(self, out):
         drawn = (out / f"{self.name}.svg").read_text()

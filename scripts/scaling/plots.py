@@ -3,11 +3,12 @@ import functools
 import importlib.util
 import sys
 
-from benchmark import format_size, plural, say, size_axis
+from benchmark import format_size, give_up, plural, say, size_axis
 from scaling import figure_style
 from scaling.figure_style import COLUMN, PAGE, count_axis, legend_below, logarithmic_axis
 from scaling.settings import stored_settings
 
+MISSING = f"{sys.executable} has no matplotlib: install Debian's python3-matplotlib, or pip install matplotlib"
 OURS, PREDICTED, BEYOND = "#08306b", "#b30000", "#f0f0f0"
 PARTS = {"compute": "#9ecae1", "exposed_communication": "#d95f0e", "waiting_for_slower_ranks": "#fec44f",
          "optimizer": "#74a9a0", "input": "#8c6d31", "rest": "#bdbdbd"}
@@ -16,8 +17,21 @@ PARTS = {"compute": "#9ecae1", "exposed_communication": "#d95f0e", "waiting_for_
 def name_what_is_missing():
     """Says before anything is measured if there will be no figures."""
     if not importlib.util.find_spec("matplotlib"):
-        say(f"no figures, because {sys.executable} has no matplotlib: install Debian's python3-matplotlib, or pip install "
-            "matplotlib; `study report` adds them later")
+        say(f"no figures, because {MISSING}; `study report` adds them later")
+
+
+def expect_matplotlib():
+    if not importlib.util.find_spec("matplotlib"):
+        give_up(f"a proposal needs figures, and {MISSING}")
+
+
+def count_of(row):
+    """A step's or a prediction's place on the x axis: nodes if the summary is by nodes, else ranks."""
+    return row.get("count", row["ranks"])
+
+
+def unit(summary):
+    return summary.get("unit", "ranks")
 
 
 def points(axes, counts, estimates, scale=1, **style):
@@ -32,16 +46,16 @@ def points(axes, counts, estimates, scale=1, **style):
 def predicted_lines(axes, summary, name, scale=1):
     """Plots the prediction up to the largest measured number of ranks, and the extrapolation beyond it with its interval."""
     found = summary["prediction"]["predictions"]
-    last = summary["steps"][-1]["ranks"]
-    beyond = [p for p in found if p["ranks"] >= last]
-    for part, style, label in (([p for p in found if p["ranks"] <= last], "-", "predicted"),
+    last = count_of(summary["steps"][-1])
+    beyond = [p for p in found if count_of(p) >= last]
+    for part, style, label in (([p for p in found if count_of(p) <= last], "-", "predicted"),
                                (beyond, ":", "extrapolated")):
         if len(part) > 1:
-            axes.plot([p["ranks"] for p in part], [scale * p[name] for p in part], color=PREDICTED, linestyle=style,
+            axes.plot([count_of(p) for p in part], [scale * p[name] for p in part], color=PREDICTED, linestyle=style,
                       label=label)
     if len(beyond) > 1:
         low, high = ([scale * p[f"{name}_{end}"] for p in beyond] for end in ("low", "high"))
-        axes.fill_between([p["ranks"] for p in beyond], low, high, color=PREDICTED, alpha=0.15, linewidth=0,
+        axes.fill_between([count_of(p) for p in beyond], low, high, color=PREDICTED, alpha=0.15, linewidth=0,
                           label="interval")
 
 
@@ -52,32 +66,32 @@ def baseline(summary):
 def speed_panel(axes, summary, counts):
     steps, base = summary["steps"], summary["steps"][0]
     settings = stored_settings(summary)
-    found = points(axes, [s["ranks"] for s in steps], [s[settings.speed] for s in steps], label="measured")
-    ideal = [base[settings.speed]["median"] * n / base["ranks"] for n in counts]
+    found = points(axes, [count_of(s) for s in steps], [s[settings.speed] for s in steps], label="measured")
+    ideal = [base[settings.speed]["median"] * n / count_of(base) for n in counts]
     axes.plot(counts, ideal, color="black", linestyle="--", linewidth=0.8, label="ideal")
     logarithmic_axis(axes, [*found, *ideal])
     axes.set_ylabel(f"{settings.unit}/s")
-    count_axis(axes, counts, "ranks")
+    count_axis(axes, counts, unit(summary))
 
 
 def efficiency_panel(axes, summary, counts):
     steps = summary["steps"]
-    found = points(axes, [s["ranks"] for s in steps], [s["efficiency"] for s in steps], 100, label="measured")
+    found = points(axes, [count_of(s) for s in steps], [s["efficiency"] for s in steps], 100, label="measured")
     axes.axhline(100, color="black", linestyle="--", linewidth=0.8)
     axes.set_ylim(0, max(105, 1.05 * max(found)))
     axes.set_ylabel("efficiency, %")
-    count_axis(axes, counts, "ranks")
+    count_axis(axes, counts, unit(summary))
 
 
 def speed_figure(summary, figure):
-    counts = [s["ranks"] for s in summary["steps"]]
+    counts = [count_of(s) for s in summary["steps"]]
     for axes, panel in zip(figure.subplots(1, 2), (speed_panel, efficiency_panel)):
         panel(axes, summary, counts)
         legend_below(axes)
 
 
 def prediction_figure(summary, figure):
-    counts = sorted({s["ranks"] for s in summary["steps"]} | {p["ranks"] for p in summary["prediction"]["predictions"]})
+    counts = sorted({count_of(row) for row in summary["steps"] + summary["prediction"]["predictions"]})
     left, right = figure.subplots(1, 2)
     speed_panel(left, summary, counts)
     predicted_lines(left, summary, stored_settings(summary).speed)
@@ -85,7 +99,7 @@ def prediction_figure(summary, figure):
     predicted_lines(right, summary, "efficiency", 100)
     for axes in (left, right):
         if not summary["prediction"]["ends"]:
-            axes.axvspan(summary["steps"][-1]["ranks"], counts[-1], color=BEYOND, zorder=0)
+            axes.axvspan(count_of(summary["steps"][-1]), counts[-1], color=BEYOND, zorder=0)
         legend_below(axes)
 
 
@@ -105,8 +119,8 @@ def ledger_figure(summary, figure):
     right.set_ylabel("exposed, ms per step")
     left.set_ylabel("ms per step")
     for axes in (left, right):
-        axes.set_xticks(places, [str(s["ranks"]) for s in steps])
-        axes.set_xlabel("ranks")
+        axes.set_xticks(places, [str(count_of(s)) for s in steps])
+        axes.set_xlabel(unit(summary))
 
 
 def lateness_figure(summary, figure):
@@ -147,7 +161,7 @@ def figures(summary):
     """Yields (name, width, height, caption, function) of each figure that has data."""
     settings = stored_settings(summary)
     what = (f"{settings.model}, {settings.scaling} scaling with {settings.batch_text}, on "
-            f"{', '.join(str(s['ranks']) for s in summary['steps'])} ranks")
+            f"{', '.join(str(count_of(s)) for s in summary['steps'])} {unit(summary)}")
     repeats = max(len(s["step_ms"]["values"]) for s in summary["steps"])
     measured = (f"Points are medians of {plural(repeats, 'repeat')} with their intervals. Measured "
                 f"{summary['provenance']['when']} on {summary['machine']['processor']} with "

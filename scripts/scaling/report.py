@@ -62,18 +62,23 @@ def speed_section(summary):
                   s["efficiency"]["baseline"]] for s in summary["steps"]])
 
 
-def ledger_section(summary):
+def ledger_rows(summary):
+    """The table's head and rows; by ranks, or by "unit" if the summary has one."""
     parts = list(summary["steps"][0]["ledger_ms"])
     rows = []
     for step in summary["steps"]:
         whole = sum(step["ledger_ms"].values())
-        rows.append([str(step["ranks"]), str(step["batch_per_rank"]),
+        rows.append([str(step.get("count", step["ranks"])), str(step["batch_per_rank"]),
                      *(f"{step['ledger_ms'][part]:.3f} ({100 * step['ledger_ms'][part] / whole:.1f} %)" for part in parts),
                      number(max(step["lateness_ms"], default=0))])
+    return [summary.get("unit", "ranks"), "batch per rank", *(part.replace("_", " ") for part in parts), "latest rank, ms"], rows
+
+
+def ledger_section(summary):
     yield Heading("Breakdown of step time")
     yield Line("The parts of the median step in milliseconds, and the delay of the latest rank's gradients after the first "
                "rank's. The proportions are means over ranks, repeats and typical steps.")
-    yield Table(["ranks", "batch per rank", *(part.replace("_", " ") for part in parts), "latest rank, ms"], rows)
+    yield Table(*ledger_rows(summary))
 
 
 def all_reduce_section(summary):

@@ -16,15 +16,22 @@ USAGE_ERROR = "exit status 2:"
 ALL_REDUCE_SHARE = 0.1  # share of a step measurement's seconds, for each size and algorithm of all-reduces
 
 
+def in_slurm():
+    return "SLURM_JOB_ID" in os.environ
+
+
 class Launcher:
     """Nodes are filled one after the other, each with the ranks per node of the largest number of ranks."""
 
     def __init__(self, options):
-        self.slurm = "SLURM_JOB_ID" in os.environ and not options.hosts
+        self.slurm = in_slurm() and not options.hosts
         hosts, most = options.hosts or ([] if self.slurm else dict.fromkeys(job_slots())), max(options.ranks)
         self.hosts = [host.partition(":")[0] for host in hosts]
         nodes = int(os.environ["SLURM_JOB_NUM_NODES"]) if self.slurm else max(1, len(self.hosts))
-        self.ranks_per_node = math.ceil(most / nodes)
+        self.ranks_per_node = getattr(options, "ranks_per_node", None) or math.ceil(most / nodes)
+        if most > nodes * self.ranks_per_node and not getattr(options, "dry_run", False) and getattr(options, "slurm", None) is None:
+            give_up(f"{most} ranks are {math.ceil(most / self.ranks_per_node)} nodes of {self.ranks_per_node}, and there "
+                    f"{'is' if nodes == 1 else 'are'} {plural(nodes, 'node')} here: give --hosts, --hosts-file or --slurm")
         self.threads = (options.threads or int(os.environ.get("SLURM_CPUS_PER_TASK", 0))
                         or max(1, noise.cores() // self.ranks_per_node))
 
@@ -58,11 +65,15 @@ def settings_of(options, launcher):
     return settings
 
 
+def algorithms_of(settings, measurement):
+    """The algorithms of a measurement without steps."""
+    return ["message-ring"] if measurement.kind == "network" else list(dict.fromkeys([settings.all_reduce, "message-ring", "mpi"]))
+
+
 def bench_arguments(settings, measurement):
     if measurement.kind != "step":
-        algorithms = dict.fromkeys(["message-ring"] if measurement.kind == "network" else
-                                   [settings.all_reduce, "message-ring", "mpi"])
-        return ["all-reduce", "--sizes", ",".join(map(str, settings.sizes)), "--algorithms", ",".join(algorithms),
+        return ["all-reduce", "--sizes", ",".join(map(str, settings.sizes)), "--algorithms",
+                ",".join(algorithms_of(settings, measurement)),
                 "--threads", settings.threads, "--seconds", ALL_REDUCE_SHARE * settings.seconds]
     samples = [word for name in ("image", "classes", "length", "vocabulary", "data") if (value := getattr(settings, name))
                for word in (f"--{name}", value)]
@@ -104,8 +115,8 @@ def measure_all(options):
     (options.out / "raw").mkdir(parents=True, exist_ok=True)
     expect_same(options.out, settings, noise.machine())
     planned = launcher.plan(options.ranks, options.repeat)
-    waiting = missing(options.out, planned)
-    say(f"{len(planned) - len(waiting)} of {len(planned)} measurements are complete")
+    waiting = [m for m in missing(options.out, planned) if options.round in (None, m.repeat)]
+    say(f"{len(planned) - len(missing(options.out, planned))} of {len(planned)} measurements are complete")
     if waiting:
         noise.expect_quiet(options.even_if_busy or launcher.slurm)  # a job has waited in the queue
     failed, started = set(), time.monotonic()

@@ -29,38 +29,45 @@ def is_queued(job):
     return job in shown.stdout.split()
 
 
-def submit(options, arguments):
+def submit(options, arguments, out):
     """The identifier of a new job, or of an earlier one that has not ended."""
-    note = options.out / "slurm-job"
+    note = out / "slurm-job"
     if note.exists() and is_queued(job := note.read_text().strip()):
         say(f"job {job} is already running this study")
         return job
     inside = [sys.executable, str(ROOT / "scripts/study"), *arguments]
     job = slurm("sbatch", "--parsable", "--job-name=study", "--exclusive", f"--ntasks={max(options.ranks)}",
-                f"--output={options.out.resolve()}/slurm-%j.log", *shlex.split(options.slurm),
+                f"--output={out.resolve()}/slurm-%j.log", *shlex.split(options.slurm),
                 f"--wrap=exec {shlex.join(inside)}").split(";")[0]
     note.write_text(job + "\n")
-    say(f"submitted job {job}, which continues if this program is interrupted; its log is {options.out}/slurm-{job}.log")
+    say(f"submitted job {job}, which continues if this program is interrupted; its log is {out}/slurm-{job}.log")
     return job
 
 
-def measure_all(options, arguments):
-    """Submits a job and waits for it. Returns whether all measurements are complete."""
+def measure(options, arguments, out, studies):
+    """Submits a job and waits for it. Returns whether all measurements are complete. `out`: the log's folder; `studies`: a
+    folder and the planned measurements of each."""
     if not shutil.which("sbatch"):
         give_up("--slurm: sbatch not found")
-    options.out.mkdir(parents=True, exist_ok=True)
-    planned = plan(options.ranks, options.repeat)
-    if not missing(options.out, planned):
+
+    def left():
+        return sum(len(missing(folder, planned)) for folder, planned in studies)
+
+    out.mkdir(parents=True, exist_ok=True)
+    count = sum(len(planned) for _, planned in studies)
+    if not left():
         return True
-    job = submit(options, arguments)
+    job = submit(options, arguments, out)
     try:
         while is_queued(job):
-            status.show(f"study: job {job}: {len(planned) - len(missing(options.out, planned))} of {len(planned)} "
-                        "measurements are there")
+            status.show(f"study: job {job}: {count - left()} of {count} measurements are there")
             time.sleep(POLL_SECONDS)
     finally:
         status.show("")
-    if left := missing(options.out, planned):
-        say(f"job {job} ended, but {len(left)} of {len(planned)} measurements are missing; "
-            f"see {options.out}/slurm-{job}.log")
-    return not left
+    if left():
+        say(f"job {job} ended, but {left()} of {count} measurements are missing; see {out}/slurm-{job}.log")
+    return not left()
+
+
+def measure_all(options, arguments):
+    return measure(options, arguments, options.out, [(options.out, plan(options.ranks, options.repeat))])
