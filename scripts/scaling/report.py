@@ -2,7 +2,7 @@
 import json
 
 from benchmark import format_size, number, plural, say, write
-from scaling import elements, plots
+from scaling import elements, extra_p, plots
 from scaling.elements import Figure, Heading, Line, Table, Warnings
 from scaling.prediction import PREDICTED, predict
 from scaling.settings import stored_settings
@@ -166,6 +166,20 @@ def prediction_section(summary):
                  "exposed, ms"], rows)
 
 
+def extra_p_section(summary):
+    """Extra-P's models beside our prediction, of the most predicted ranks."""
+    if not (models := summary.get("extra_p")):
+        return
+    yield Heading("Extra-P's models")
+    yield Line("Seconds of a step and its parts with p ranks, modeled by Extra-P from the measured points alone.")
+    last = summary["prediction"].get("predictions", [{}])[-1]
+    ranks = last.get("ranks", summary["steps"][-1]["ranks"])
+    yield Table(["part", "model", f"{ranks} ranks, ms", "annulus predict-scaling, ms"],
+                [[path, model, f"{1e3 * extra_p.value(model, ranks):.3f}",
+                  f"{last[name]:.3f}" if (name := extra_p.PREDICTED.get(path)) in last else "-"]
+                 for path, model in models.items()])
+
+
 def loss_section(summary):
     if not (found := summary.get("time_to_loss")):
         return
@@ -210,21 +224,24 @@ def blocks(summary, captions):
     yield from what_was_measured(summary)
     yield Warnings(summary["warnings"]) if summary["warnings"] else Line("No disturbances of the machine were detected.")
     for section, figures in ((speed_section, ["speed"]), (ledger_section, ["ledger", "lateness"]),
-                             (all_reduce_section, ["all-reduce"]), (prediction_section, ["predicted"]), (loss_section, []),
-                             (method_section, [])):
+                             (all_reduce_section, ["all-reduce"]), (prediction_section, ["predicted"]),
+                             (extra_p_section, []), (loss_section, []), (method_section, [])):
         yield from section(summary)
         yield from drawn(*figures)
 
 
 # --- The report -------------------------------------------------------------------------------------------------------
 
-def render(out, program, noise_file, network):
+def render(out, program, noise_file, network, extra_p_file=None):
     """Writes study.json, the figures and both reports from the measurements in raw/. `noise_file`: a run's results.json, or
-    None; `network`: a given Link between nodes, or None."""
+    None; `network`: a given Link between nodes, or None; `extra_p_file`: to be written for Extra-P, or None."""
     summary = summarize(out)
     summary["prediction"] = predict(summary, out, program, network)
     if noise_file:
         summary["time_to_loss"] = time_to_loss(summary, read_noise(noise_file))
+    if extra_p_file:
+        extra_p.write_file(out, extra_p_file)
+        summary["extra_p"] = extra_p.models(extra_p_file)
     captions = {}
     try:
         captions = plots.draw(out, summary)

@@ -16,7 +16,7 @@ import helper
 
 SCRIPT = pathlib.Path(__file__).resolve().parents[2] / "scripts/study"
 sys.path[:0] = [str(SCRIPT.parent), str(SCRIPT.parent / "peers")]
-from scaling import estimates, figure_style, links, noise, plots, settings
+from scaling import estimates, extra_p, figure_style, links, noise, plots, settings
 from scaling.interference import OTHERS
 
 DRAWS = importlib.util.find_spec("matplotlib") is not None
@@ -502,6 +502,37 @@ class Study(helper.ProgramTest):
         results.write_text("{}")
         result = self.assert_ends(1, "report", self.out, "--noise", results)
         self.assertRegex(result.err, "study: .*results.json has no gradient noise .*--accumulate")
+
+    def test_extra_p(self):
+        """Extra-P reads the file, and models the parts if there are 5 numbers of ranks."""
+        self.rewrite(self.interfere)
+        file = self.folder / "extra-p.json"
+        for ranks in (4, 8, 16):
+            for repeat in (1, 2):
+                more = json.loads((self.out / f"raw/step-2-ranks-{repeat}.json").read_text())
+                more["ranks"] = ranks
+                (self.out / f"raw/step-{ranks}-ranks-{repeat}.json").write_text(json.dumps(more))
+        # Prints like Extra-P 4.2.5.
+        models = "#!/bin/sh\necho 'step = 0.5 + 0.25 * p^(1/2) * log2(p)^(1)'\necho 'step->optimizer = 0.1'\n"
+        self.stand_in("extrap", models)
+        self.assert_ends(0, "report", self.out, "--extra-p", file, *NETWORK, "--program", self.stand_in("annulus", PREDICTS),
+                         path=self.programs)
+        found = json.loads(file.read_text())
+        self.assertEqual((found["parameters"], len(found["measurements"])), (["p"], 7))
+        times = {point["point"][0]: point["values"] for point in found["measurements"]["step"]["time"]}
+        self.assertEqual(sorted(times), [1, 2, 4, 8, 16])
+        for ranks in (1, 2):
+            self.assertEqual(times[ranks], [m["result"]["rows"][0]["median_seconds"] for m in self.raw("step", ranks)])
+        parts = [of["time"][1]["values"][0] for path, of in found["measurements"].items() if path != "step"]
+        self.assertAlmostEqual(sum(parts), times[2][0])
+        text = (self.out / "report.md").read_text()
+        self.assertIn("| step | 0.5 + 0.25 * p^(1/2) * log2(p)^(1) | 192500.000 | 1.000 |", text)  # 4096 ranks
+        self.assertIn("| step->optimizer | 0.1 | 100.000 | - |", text)
+        self.assertRaises(ValueError, extra_p.value, "__import__('os')", 2)
+        if not shutil.which("extrap"):
+            self.skipTest("Extra-P is not installed: its own reading is not tested")
+        done = subprocess.run(["extrap", "--json", file, "--print", "{callpath} = {model}"], capture_output=True, text=True)
+        self.assertEqual((done.returncode, done.stdout.count("step->")), (0, 6), str(done))
 
     def test_steps_without_all_reduces_are_needed(self):
         def older(measurement):
