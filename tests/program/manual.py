@@ -29,6 +29,7 @@ NOT_TYPED = [
     (r"sbatch |qsub |bsub |--slurm", "a batch system, see slurm_test.py and batch_test.py"),
     (r"annulus control |--take-over", "another command that still runs, see survive_test.py and take_over_test.py"),
     (r"--model resnet152", "a gigabyte, see pipeline_memory_test.py"),
+    (r"predict-scaling step.json --fit", "times between hosts, see predict_scaling_test.py"),
     (r"--from parquet", "pyarrow, see import_arrays_test.py"),
 ]
 # Smaller sizes than the manual's.
