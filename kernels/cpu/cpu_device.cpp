@@ -4,6 +4,7 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "kernels/base/allowed_resources.h"
@@ -14,23 +15,15 @@
 #include "kernels/cpu/plan/dnnl_memory.h"
 #include "kernels/cpu/plan/operations.h"
 #include "kernels/cpu/update.h"
+#include "kernels/instruction_set.h"
 
 namespace annulus {
 namespace cpu {
 namespace {
 
 std::string_view isa() {
-  switch (dnnl::get_effective_cpu_isa()) {
-    case dnnl::cpu_isa::sse41:
-      return "SSE4.1";
-    case dnnl::cpu_isa::avx:
-      return "AVX";
-    case dnnl::cpu_isa::avx2:
-    case dnnl::cpu_isa::avx2_vnni:
-      return "AVX2";
-    default:
-      return "AVX-512 or later";
-  }
+  constexpr std::array<std::string_view, 4> kNames{"SSE4.1", "AVX", "AVX2", "AVX-512 or later"};
+  return kNames.at(static_cast<std::size_t>(used_instruction_set()));
 }
 
 std::string description(int threads) {

@@ -14,6 +14,7 @@
 #include "src/io/terminal.h"
 #include "src/io/version.h"
 #include "src/job/foreign_launcher.h"
+#include "src/job/instruction_sets.h"
 #include "src/job/machine.h"
 #include "src/job/memory_share.h"
 #include "src/job/open_device.h"
@@ -93,6 +94,7 @@ void doctor(const World& world) {
     if (world.size() == 1 && foreign_launch()) line("launcher", warning_mark() + foreign_launch()->complaint);
     if (const std::string unused = unused_tasks(world.size()); !unused.empty()) line("", warning_mark() + unused);
   }
+  agree_on_instruction_set(world, "auto");  // before the next line uses oneDNN; open_device() reports differences
   if (world.root()) {
     fmt::print("usable here\n");
     line("cpu", "yes: " + make_device("cpu", chosen.count)->info().description);

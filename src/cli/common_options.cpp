@@ -31,6 +31,10 @@ void add_device_options(CLI::App& command, DeviceOptions& options) {
       ->check(one_of({"auto", "fp32", "tf32", "bf16", "fp16"}))
       ->capture_default_str();
   add_threads_option(command, options.threads)->group("Device");
+  add("--instruction-set", options.instruction_set,
+      "Instruction set of CPUs: avx512, avx2, avx, sse4.1, or auto (the widest that all ranks have)")
+      ->check(one_of({"auto", "avx512", "avx2", "avx", "sse4.1"}))
+      ->capture_default_str();
   add("--tune", options.tuning, "File for the fastest convolution plans, measured once (GPUs)")->type_name("FILE");
 }
 

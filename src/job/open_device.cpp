@@ -7,6 +7,7 @@
 
 #include "kernels/base/allowed_resources.h"
 #include "kernels/cuda/make_cuda_device.h"
+#include "src/job/instruction_sets.h"
 #include "src/job/launched_rank.h"
 #include "src/job/machine.h"
 #include "src/job/memory_share.h"
@@ -46,8 +47,11 @@ std::unique_ptr<Device> open_device(const World& world, const DeviceOptions& opt
   share_memory_of_node(world);
   request.tuning = options.tuning;
   if (request.name == "cuda" && gpus_here() > 0) bind_to(processors_near(gpu_address(request.gpu)));
-  if (world.root() && request.name == "cpu" && !options.tuning.empty())
-    fmt::print(stderr, "annulus: --tune has no effect on a CPU\n");
+  if (request.name == "cpu") {
+    const std::string differences = agree_on_instruction_set(world, options.instruction_set);
+    if (!differences.empty()) fmt::print(stderr, "annulus: {}\n", differences);
+    if (world.root() && !options.tuning.empty()) fmt::print(stderr, "annulus: --tune has no effect on a CPU\n");
+  }
   return make_device(request);
 }
 

@@ -12,9 +12,10 @@ namespace annulus {
 
 struct DeviceOptions {
   std::string device = "auto";
-  std::string precision = "auto";  // bf16 on a GPU, fp32 on a CPU
-  int threads = 0;                 // 0: see choose_threads()
-  std::filesystem::path tuning;    // file with measured convolution plans; empty: none
+  std::string precision = "auto";        // bf16 on a GPU, fp32 on a CPU
+  int threads = 0;                       // 0: see choose_threads()
+  std::string instruction_set = "auto";  // of CPUs; see agree_on_instruction_set()
+  std::filesystem::path tuning;          // file with measured convolution plans; empty: none
 };
 
 // Makes the rank's GPU current before MPI_Init, as far as the rank's place on the node is known, because MPI libraries
@@ -22,7 +23,7 @@ struct DeviceOptions {
 void choose_gpu(const std::string& device);
 
 // Opens the device that this rank computes on. "auto" is a GPU if every rank has a GPU. A node's GPUs are assigned by
-// local rank. Collective. Throws Error if there is no such device.
+// local rank; CPUs agree on an instruction set. Collective. Throws Error if there is no such device.
 std::unique_ptr<Device> open_device(const World& world, const DeviceOptions& options);
 
 // Returns the number of threads that decode images on this rank; a processor decodes a few hundred images a second.

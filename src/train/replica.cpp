@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "kernels/instruction_set.h"
 #include "src/io/bytes.h"
 #include "src/step/bucket_plan.h"
 #include "src/step/strategies.h"
@@ -73,15 +74,18 @@ void Replica::plan_networks(const TrainingInputs& inputs) {
 }
 
 std::string Replica::summation(const TrainingInputs& inputs) const {
+  const std::string processors = inputs.device->info().shares_host_memory
+                                     ? fmt::format(", instruction set {}", to_string(used_instruction_set()))
+                                     : "";
   if (const std::size_t shards = inputs.options.shards; shards > 0)
-    return fmt::format("tree of {} shards, {} thread(s)", shards, inputs.options.device.threads);
+    return fmt::format("tree of {} shards, {} thread(s){}", shards, inputs.options.device.threads, processors);
   const std::size_t passes = inputs.options.accumulate;
   const std::string parts = passes > 1 ? fmt::format(", {} parts", passes) : "";
   const int ranks = inputs.replicas().size();
-  if (ranks == 1) return "one rank" + parts;
-  return fmt::format("{} ranks, {}, buckets of {}{}{}", ranks, all_reduce.info().order,
+  if (ranks == 1) return "one rank" + parts + processors;
+  return fmt::format("{} ranks, {}, buckets of {}{}{}{}", ranks, all_reduce.info().order,
                      format_bytes(resolve(inputs.options.buckets, model.parameters(), all_reduce).bytes), parts,
-                     summation_note(inputs.options.strategy));
+                     summation_note(inputs.options.strategy), processors);
 }
 
 }  // namespace annulus

@@ -62,10 +62,13 @@ def command(arguments, ranks):
 
 
 def start(*arguments, ranks=0, environment=None, prefix=()):
+    return start_command(list(prefix) + command(arguments, ranks), environment)
+
+
+def start_command(line, environment=None):
     return subprocess.Popen(
-        list(prefix) + command(arguments, ranks), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE, text=True, env={**os.environ, **ENVIRONMENT, **(environment or {})},
-        start_new_session=True)
+        line, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env={**os.environ, **ENVIRONMENT, **(environment or {})}, start_new_session=True)
 
 
 def finish(process, timeout=TIMEOUT, since=None):

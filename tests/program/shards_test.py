@@ -62,6 +62,30 @@ class Shards(helper.ProgramTest):
             self.assertEqual(len(result.messages), 1, result)
             self.assertIn(reason, result.messages[0])
 
+    def run_on_different_processors(self, *arguments):
+        """Rank 0 on this processor, rank 1 on one with SSE4.1 only, as far as oneDNN knows."""
+        first = helper.command(arguments, 1)
+        narrow = [":", "-np", "1", "-x", "ONEDNN_MAX_CPU_ISA=SSE41", helper.ANNULUS, *map(str, arguments)]
+        return helper.finish(helper.start_command(first + narrow))
+
+    def test_different_processors(self):
+        options = {"model": "resnet20", "global_batch": 62, "shards": 8, "max_steps": 3}
+        alone, mixed = self.folder / "alone", self.folder / "mixed"
+        self.train(alone, instruction_set="sse4.1", **options)
+        result = self.run_on_different_processors(*self.training(mixed, **options))
+        self.assertEqual(result.status, 0, result)
+        self.assertRegex(result.err, r"annulus: ranks have different processors: all compute with sse4\.1, "
+                                     r"as rank 1 on \S+ has no wider instruction set\n")
+        self.assert_same_state(alone / "checkpoint.h5", mixed / "checkpoint.h5")
+        again = self.succeed(*self.training(mixed, resume=True, **{**options, "max_steps": 4}))
+        self.assertIn("rounding may differ from the run before the checkpoint, which had tree of 8 shards, 1 thread(s), "
+                      "instruction set sse4.1", again.out)
+        refused = self.run_on_different_processors(
+            *self.training(self.folder / "refused", instruction_set="avx2", **options))
+        self.assertEqual(refused.status, 1, refused)
+        self.assertRegex(refused.messages[0], r"--instruction-set avx2: the processor of rank 1 on \S+ has only sse4\.1: "
+                                              r"give auto or sse4\.1")
+
     def test_evaluation_does_not_depend_on_the_ranks(self):
         out, _ = self.run_on(1, max_steps=3)
         found = []
