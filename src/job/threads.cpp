@@ -16,6 +16,7 @@
 
 #include "kernels/base/allowed_resources.h"
 #include "kernels/device.h"
+#include "src/job/binding.h"
 #include "src/job/machine.h"
 
 namespace annulus {
@@ -137,7 +138,9 @@ ThreadReport report_threads(const World& world, const Threads& own) {
   const auto ranks = count_of(node.size(), "rank");
   const std::string load = fmt::format("{} on {}", count_of(threads, "thread"), count_of(processors, "processor"));
   std::string warning = own.warning;
-  if (node.root() && threads > static_cast<std::uint64_t>(processors) && own.warning.empty())
+  const std::vector<cpu_set_t> masks = masks_of(node);
+  if (node.root() && warning.empty()) warning = binding_warning(masks, processors_if_unbound(), mpi_library());
+  if (node.root() && threads > static_cast<std::uint64_t>(processors) && warning.empty())
     warning = fmt::format(
         "{} on {} compute with {}, which slows down every step: start fewer ranks, set --threads, or bind ranks to "
         "separate cores",

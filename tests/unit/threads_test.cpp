@@ -1,5 +1,7 @@
 #include "src/job/threads.h"
 
+#include "src/job/binding.h"
+
 #include <catch2/catch.hpp>
 
 namespace annulus {
@@ -37,13 +39,34 @@ TEST_CASE("threads: --threads, then OMP_NUM_THREADS, then SLURM_CPUS_PER_TASK, t
   expect(5, "OMP_NUM_THREADS");
 }
 
+namespace {
+
+cpu_set_t mask(std::initializer_list<int> processors) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  for (const int processor : processors) CPU_SET(processor, &set);
+  return set;
+}
+
+}  // namespace
+
+TEST_CASE("threads: ranks that are bound to the same processors are named, unless there are no others") {
+  const cpu_set_t pair = mask({0, 1}), all = mask({0, 1, 2, 3, 4, 5, 6, 7});
+  const std::string open_mpi = "Open MPI v4.1.4";
+  CHECK(binding_warning({pair, pair, pair, pair}, all, open_mpi) ==
+        "4 of 4 ranks on this node are bound to the same processors (2 of 8 are used): start them with mpirun --map-by "
+        "slot:PE=2 --bind-to core");
+  CHECK(
+      binding_warning({pair, mask({1, 2}), mask({3})}, all, "MPICH Version: 4.0.2") ==
+      "2 of 3 ranks on this node are bound to the same processors (4 of 8 are used): start them with mpiexec -bind-to "
+      "core:2");
+  CHECK(binding_warning({pair, pair}, pair, open_mpi).empty());         // all that the cpuset has
+  CHECK(binding_warning({all, all}, all, open_mpi).empty());            // not bound
+  CHECK(binding_warning({pair, mask({2, 3})}, all, open_mpi).empty());  // bound apart
+  CHECK(binding_warning({pair}, all, open_mpi).empty());
+}
+
 TEST_CASE("threads: ranks share the processors in their affinity masks") {
-  const auto mask = [](std::initializer_list<int> processors) {
-    cpu_set_t set;
-    CPU_ZERO(&set);
-    for (const int processor : processors) CPU_SET(processor, &set);
-    return set;
-  };
   using Shares = std::vector<int>;
   constexpr int kNoQuota = INT_MAX;
   const cpu_set_t all = mask({0, 1, 2, 3}), pair = mask({0, 1});
