@@ -16,7 +16,7 @@ import helper
 
 SCRIPT = pathlib.Path(__file__).resolve().parents[2] / "scripts/study"
 sys.path[:0] = [str(SCRIPT.parent), str(SCRIPT.parent / "peers")]
-from scaling import estimates, extra_p, figure_style, links, noise, plots, settings
+from scaling import estimates, extra_p, figure_style, links, noise, plots, published, settings
 from scaling.interference import OTHERS
 
 DRAWS = importlib.util.find_spec("matplotlib") is not None
@@ -709,6 +709,24 @@ class BusyMachine(unittest.TestCase):
             text, found = self.ask(0.9, answer=answer)
             self.assertIn("Measure nevertheless? [y/N]", text)
             self.assertEqual(found, status)
+
+
+class PublishedCurves(unittest.TestCase):
+    def test_the_last_point_follows_from_the_first_two(self):
+        # 2 s of computing, and 1 s times 2 (N - 1) / N of communication.
+        weak = {"quantity": "images/s", "units": [1, 2, 8]}
+        weak["values"] = [10 * n / (2 + 2 * (n - 1) / n) for n in weak["units"]]
+        self.assertAlmostEqual(published.predict_last(weak), weak["values"][-1])
+        strong = {"quantity": "minutes", "units": [2, 4, 8], "values": [8 / n + 2 * (n - 1) / n for n in (2, 4, 8)]}
+        self.assertAlmostEqual(published.predict_last(strong), strong["values"][-1])
+        self.assertAlmostEqual(published.predict_last({"quantity": "images/s", "units": [1, 2, 4], "values": [10, 21, 40]}), 40)
+
+    def test_the_table_is_current(self):
+        root = SCRIPT.parents[1]
+        done = subprocess.run([SCRIPT.parent / "scaling/published.py", root / "tests/data/published_curves.json"],
+                              capture_output=True, text=True, check=True)
+        self.assertEqual(done.stdout, (root / "scripts/results/published-curves.md").read_text())
+        self.assertIn("Within 10%: 8 of 10.", done.stdout)
 
 
 class Estimates(unittest.TestCase):
