@@ -20,9 +20,10 @@ SIGNALS = [number for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, s
 # Cancelled jobs send these to all processes: the ranks stop with a checkpoint, but mpirun and its daemons would end the ranks
 # within a second. They act on SIGHUP instead.
 BLOCKED = (signal.SIGINT, signal.SIGTERM)
+REPEATED = 2  # seconds; mpirun passes no signal on to ranks that it has not started yet
 NO_RANK_LEFT = "no rank is left on this host or on others that answer"
 
-NOISE = re.compile(r"ORTE_ERROR_LOG: .*show_help\.c|PMIX ERROR: BAD-PARAM in file .*event_notification\.c")
+NOISE = re.compile(r"ORTE_ERROR_LOG: .*show_help\.c|PMIX ERROR: BAD-PARAM in file .*event_notification\.c|mpirun: Forwarding signal 10 ")
 # Lines in which a job (src/job/job_status.cpp) and mpirun (state_base_verbose) report their state.
 REPORT = re.compile(r"annulus: the job ends with status (\d+), ranks lost: (\d+)$")
 BEGUN = re.compile(r"annulus: the job survives lost ranks$")
@@ -31,7 +32,8 @@ STATE = re.compile(r"\[.*\] \[\[\d*,0\],\d*\] ACTIVATE ")
 RANK = re.compile(r"\[\[\d+,1\],(\d+)\] STATE (ABORTED BY SIGNAL|NORMALLY TERMINATED)")
 SILENCE = re.compile(r"\[\[\d+,0\],\d+\] STATE COMMUNICATION FAILURE")
 # mpirun's boxes, between lines of dashes.
-ENDED = re.compile(r"MPI_ABORT was invoked|Primary job  terminated normally|mpirun detected that one or more processes exited")
+ENDED = re.compile(r"MPI_ABORT was invoked|Primary job  terminated normally|mpirun detected that one or more processes exited|"
+                   r"mpirun noticed that process rank \d+ .* signal 10 ")  # which asks a rank to stop before it can
 SURVIVED = re.compile(r"An MPI communication peer process has|WARNING: Open MPI failed to TCP connect")
 
 
@@ -138,7 +140,7 @@ class Job:
         self.reported = None     # the exit status that a rank has reported
         self.reason = None       # why the job is over, if it cannot report a status
         self.dead = []
-        self.next_look = 0.0
+        self.next_look = self.next_request = 0.0
         self.mpirun, self.early = None, []  # signals that are received before it is there
         for number in SIGNALS:
             signal.signal(number, self.pass_on)
@@ -153,11 +155,13 @@ class Job:
             self.pass_on(number, None)
 
     def pass_on(self, number, _):
-        """Passes a signal on to mpirun. SIGUSR1 reaches the ranks, which stop with a checkpoint. A second signal ends them."""
+        """Passes a signal on to mpirun. SIGUSR1 reaches the ranks, again and again, and they stop with a checkpoint. A second
+        signal ends them."""
         if not self.mpirun:
             return self.early.append(number)
         stops = self.stops_cleanly and self.stopped not in BLOCKED
         self.stopped = number
+        self.next_request = time.monotonic() + REPEATED if stops and number in (*BLOCKED, signal.SIGUSR1) else 0.0
         self.mpirun.send_signal(number if number not in BLOCKED else signal.SIGUSR1 if stops else signal.SIGHUP)
 
     def pass_messages(self):
@@ -242,10 +246,13 @@ class Job:
         late = 0
         while True:
             try:
-                status = self.mpirun.wait(0.2 if self.survives else None)
+                status = self.mpirun.wait(0.2)
                 break
             except subprocess.TimeoutExpired:
                 late += self.is_over()
+                if self.next_request and time.monotonic() > self.next_request:
+                    self.mpirun.send_signal(signal.SIGUSR1)
+                    self.next_request += REPEATED
             if late == 10:
                 self.mpirun.send_signal(signal.SIGHUP)
             elif late == 20:

@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 import unittest
 
 import helper
@@ -198,6 +199,26 @@ class LaunchedJob(BatchTest):
                 result = helper.finish(process)
                 self.assertEqual(result.status, helper.STOPPED, str(result))
                 self.assertEqual(json.loads((out / "results.json").read_text())["status"], "stopped")
+
+    def test_a_request_to_stop_is_repeated(self):
+        """mpirun passes none on to ranks that it has not started yet."""
+        self.stand_in("mpirun", """trap 'echo; n=x$n; [ $n != xx ] || exit 75' USR1; echo ready >&2; while sleep 0.1; do :; done""")
+        process = self.start("-np", 2, "true", "train")
+        self.addCleanup(lambda: process.poll() is None and os.killpg(process.pid, signal.SIGKILL))
+        self.assertEqual([process.stderr.readline() for _ in range(2)][1], "ready\n")
+        process.send_signal(signal.SIGTERM)
+        result = helper.finish(process)
+        self.assertEqual((result.status, result.out), (helper.STOPPED, "\n\n"))
+
+    def test_a_killed_launch_leaves_no_rank(self):
+        process = self.start("-np", 2, "sh", "-c", "echo $$; sleep 60")
+        ranks = [int(process.stdout.readline()) for _ in range(2)]
+        process.kill()
+        process.communicate()
+        deadline = time.monotonic() + 10
+        while any(pathlib.Path(f"/proc/{rank}").exists() for rank in ranks):
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.1)
 
     def test_an_interrupt_ends_other_commands(self):
         self.stand_in("mpirun", "trap 'echo HUP >&2; exit 1' HUP; echo ready >&2; while sleep 0.1; do :; done")
