@@ -153,6 +153,12 @@ class Slurm(SlurmTest):
         seen = sorted(line for line in self.log(job).splitlines() if not line.startswith("srun:"))
         self.assertEqual(seen, [f"h1 {rank}: 0,1 run --nv annulus.sif" for rank in (0, 1)])
 
+    def test_our_error_comes_last(self):
+        for launcher in ("srun", "mpirun"):
+            job = self.submit("--bacth", 3, LAUNCHER=launcher)
+            self.await_job(job, JobState="FAILED", ExitCode="2:0")
+            self.assertRegex(self.log(job), r"annulus: unknown option --bacth; .*\n$")
+
     def test_a_heterogeneous_job_continues(self):
         """A group of two ranks on the one node, and a group of one rank on the other."""
         out = self.folder / "unequal"
