@@ -24,6 +24,14 @@ class Help(unittest.TestCase):
                 self.assertRegex(done.stdout, r"(?m)^[Uu]sage: ")
                 self.assertEqual(sorted(file.name for file in pathlib.Path(folder).rglob("*")), ["here", "scripts"])
 
+    def test_batch_scripts_have_help_outside_of_jobs(self):
+        for script, command in (("slurm/train.sbatch", "sbatch"), ("pbs/train.pbs", "qsub"), ("lsf/train.lsf", "bsub")):
+            with self.subTest(script):
+                done = subprocess.run(["bash", SCRIPTS / script, "--help"], capture_output=True, text=True)
+                self.assertEqual((done.returncode, done.stderr), (0, ""))
+                self.assertRegex(done.stdout, rf"^Trains in .*\n(.*\n)*  {command} .*{script}")
+                self.assertNotIn("#", done.stdout)
+
 
 if __name__ == "__main__":
     unittest.main()
