@@ -126,7 +126,8 @@ void add_metrics_options(CLI::App& command, MetricsOptions& o) {
   };
   command
       .add_option_function<std::vector<std::string>>(
-          "--metrics", parse, "Formats of the metrics in --out: jsonl, csv, tensorboard, several of them, or none")
+          "--metrics", parse,
+          "Formats of the metrics in --out: jsonl, csv, tensorboard, prometheus, several of them, or none")
       ->delimiter(',')
       ->check(one_of(choices))
       ->type_name("FORMAT")

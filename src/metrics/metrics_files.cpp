@@ -8,6 +8,7 @@
 #include "kernels/base/error.h"
 #include "src/metrics/csv_writer.h"
 #include "src/metrics/json_lines_writer.h"
+#include "src/metrics/prometheus_writer.h"
 #include "src/metrics/tensorboard_writer.h"
 
 namespace annulus {
@@ -30,6 +31,10 @@ constexpr Format kFormats[] = {
     {"tensorboard",
      [](const std::filesystem::path& out, std::uint64_t step) -> std::unique_ptr<MetricsWriter> {
        return std::make_unique<TensorBoardWriter>(out / "tensorboard", step);
+     }},
+    {"prometheus",
+     [](const std::filesystem::path& out, std::uint64_t) -> std::unique_ptr<MetricsWriter> {
+       return std::make_unique<PrometheusWriter>(out / "metrics.prom");
      }},
 };
 

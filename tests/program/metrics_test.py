@@ -4,6 +4,7 @@ import importlib.machinery
 import importlib.util
 import json
 import pathlib
+import shutil
 import struct
 import subprocess
 import unittest
@@ -203,14 +204,19 @@ class Metrics(helper.ProgramTest):
             self.assertEqual(epoch["gradient_norm"]["largest"], max(of_epoch))
 
     def test_files(self):
-        for formats, files in ((None, {"metrics.jsonl"}), ("none", set()), ("csv,tensorboard", {"metrics.csv", "tensorboard"})):
+        for formats, files in ((None, {"metrics.jsonl"}), ("none", set()), ("csv,tensorboard", {"metrics.csv", "tensorboard"}),
+                               ("prometheus", {"metrics.prom"})):
             with self.subTest(formats=formats):
                 out = self.folder / str(formats)
                 self.train(out, metrics=formats, max_steps=1)
-                known = {"metrics.jsonl", "metrics.csv", "tensorboard"}
+                known = {"metrics.jsonl", "metrics.csv", "tensorboard", "metrics.prom", "metrics.prom.partial"}
                 self.assertEqual({path.name for path in out.iterdir()} & known, files)
+        if shutil.which("promtool"):
+            checked = subprocess.run(["promtool", "check", "metrics"], input=(self.folder / "prometheus/metrics.prom").read_text(),
+                                     capture_output=True, text=True)
+            self.assertEqual((checked.returncode, checked.stderr), (0, ""))
         for formats, message in (("none,csv", "none excludes other formats"),
-                                 ("xml", 'expected jsonl, csv, tensorboard or none, not "xml"')):
+                                 ("xml", 'expected jsonl, csv, tensorboard, prometheus or none, not "xml"')):
             result = helper.run(*self.training(self.folder / "out", metrics=formats))
             self.assertEqual((result.status, len(result.err.splitlines())), (2, 1), str(result))
             self.assertIn(f"--metrics: {message}", result.err)

@@ -263,7 +263,7 @@ TEST_CASE("texts that are parsed by functions have the same messages", "[cli]") 
   CHECK(message({"train", "--weight-decay", "0.1,fc"}) ==
         "--weight-decay: expected PATTERN=NUMBER after the first, such as fc=0.01, not \"fc\"");
   CHECK(message({"train", "--metrics", "csv,jsnol"}) ==
-        "--metrics: expected jsonl, csv, tensorboard or none, not \"jsnol\"; did you mean jsonl?");
+        "--metrics: expected jsonl, csv, tensorboard, prometheus or none, not \"jsnol\"; did you mean jsonl?");
   CHECK(message({"train", "--metrics", "csv,none"}) == "--metrics: none excludes other formats");
   CHECK(CommandLine().parse_for_user({"train", "--config", "/no/such.toml"}) ==
         "--config: cannot read /no/such.toml; see annulus train --help");

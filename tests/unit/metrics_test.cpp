@@ -10,6 +10,7 @@
 #include "src/metrics/growing_file.h"
 #include "src/metrics/json_lines_writer.h"
 #include "src/metrics/metrics_files.h"
+#include "src/metrics/prometheus_writer.h"
 #include "src/metrics/tensorboard_writer.h"
 #include "tests/unit/error_text.h"
 #include "tests/unit/file_size_limit.h"
@@ -47,6 +48,30 @@ TEST_CASE("TFRecords hold the length, the data and masked CRC32Cs of both", "[me
   // The CRC32C of "123456789" is e3069283 (RFC 3720 and every catalogue of checksums).
   CHECK(hex(tf_record("123456789")) == "090000000000000037f97139313233343536373839e5b08ac7");
   CHECK(hex(tf_record("")) == "000000000000000029039807d8ea82a2");
+}
+
+TEST_CASE("Prometheus reads the latest record of each kind", "[metrics]") {
+  const test::TemporaryFolder folder;
+  std::filesystem::create_directory(folder / "a\"b");
+  const auto file = folder / "a\"b/metrics.prom";
+  PrometheusWriter writer(file);
+  writer.write(record(10, 0.75));
+  writer.write(record(10, 0.5, "test"));
+  writer.write(record(20, 0.25));
+  const std::string run = folder.path().string() + "/a\\\"b";
+  const auto gauge = [&](const std::string& name, const std::string& test, const std::string& train) {
+    return "# TYPE annulus_" + name + " gauge\nannulus_" + name + "{run=\"" + run + "\",kind=\"test\"} " + test +
+           "\nannulus_" + name + "{run=\"" + run + "\",kind=\"train\"} " + train + "\n";
+  };
+  CHECK(read_text(file) ==
+        "# HELP annulus_step Step of the latest record.\n" + gauge("step", "10", "20") +
+            "# HELP annulus_epoch Epochs done of the latest record.\n" + gauge("epoch", "0.5", "0.5") +
+            "# HELP annulus_record_timestamp_seconds Unix time of the latest record.\n" +
+            gauge("record_timestamp_seconds", "1000.25", "1000.25") +
+            "# HELP annulus_loss The value loss of the latest record.\n" + gauge("loss", "0.5", "0.25"));
+  CHECK(!std::filesystem::exists(file.string() + ".partial"));
+  std::filesystem::remove_all(folder / "a\"b");
+  CHECK_THAT(test::error_of([&] { writer.write(record(30, 1)); }), Contains("metrics.prom: cannot write"));
 }
 
 TEST_CASE("appending to a link is refused", "[metrics]") {
