@@ -1,12 +1,15 @@
 """scripts/study --proposal: a folder to attach to an application for computing time."""
 import csv
+import importlib.util
 import json
+import os
 import re
 import shutil
 import subprocess
+import sys
 
 import helper
-from study_test import DRAWS, NETWORK, study
+from study_test import DRAWS, NETWORK, SCRIPT, study
 
 FACTS = ["--target", "target.json", "--price-per-node-hour", 2, "--price-per-kwh", 0.5, "--watts-per-node", 500]
 
@@ -105,6 +108,15 @@ class Proposal(helper.ProgramTest):
         readme = (self.out / "README.md").read_text()
         self.assertIn("The first 4 to 8 steps of each measurement are left out.", readme)
         self.assertRegex(readme, r"scripts/study run .*--proposal ")
+
+    @helper.unittest.skipUnless(DRAWS and importlib.util.find_spec("pandas"), "no pandas")
+    def test_the_example_for_pandas(self):
+        example, = re.findall(r"```python\n(.*?)```", (SCRIPT.parent / "scaling/README.md").read_text(), re.DOTALL)
+        shown = subprocess.run([sys.executable, "-c", example.replace("build/proposal", str(self.out))], cwd=self.folder,
+                               env={**os.environ, "MPLBACKEND": "Agg"}, capture_output=True, text=True)
+        self.assertEqual(shown.returncode, 0, str(shown))
+        self.assertRegex(shown.stdout, r"scaling +strong +weak\nranks +\n1 +1\.0+ +1\.0+\n2 +0?\.?\d")
+        self.assertGreater((self.folder / "efficiency.png").stat().st_size, 1000)
 
     @helper.unittest.skipUnless(DRAWS, "no matplotlib")
     def test_nodes_hours_energy_and_cost(self):
