@@ -65,7 +65,13 @@ struct Data {
       : samples(
             open_samples(data_files(options.data.files), "train",
                          options.data.length > 0 ? options.data.length : default_task(options.model).tokens.length)),
-        plan(plan_input(options.data, samples->info(), Purpose::training, 1)) {}
+        plan(plan_input(options.data, samples->info(), Purpose::training, 1, image_size(options))) {}
+
+  ImageSize image_size(const BenchStepOptions& options) const {  // as train would scale encoded images
+    if (!samples->info().encoded() || !is_network_file(options.model)) return {};
+    const ImageShape image = default_task(options.model).image;
+    return {image.height, image.width};
+  }
 
   std::unique_ptr<const Samples> samples;
   InputPlan plan;

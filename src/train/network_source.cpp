@@ -28,6 +28,14 @@ NetworkSource read_source(const TrainOptions& options, const Task& task, const C
           std::move(network.notes)};
 }
 
+ImageSize read_image_size(const TrainOptions& options, const CheckpointFolder& checkpoints) {
+  if (options.resume)
+    if (const auto stored = checkpoints.newest()) return stored->file.header().image;
+  if (!is_network_file(options.model)) return {};
+  const Task exported = default_task(options.model);
+  return {exported.image.height, exported.image.width};
+}
+
 }  // namespace
 
 NetworkSource open_network(const World& world, const TrainOptions& options, const Task& task,
@@ -44,6 +52,13 @@ NetworkSource open_network(const World& world, const TrainOptions& options, cons
   source.onnx.resize(length[0]);
   world.broadcast(std::as_writable_bytes(std::span(source.onnx)));
   return source;
+}
+
+ImageSize network_image_size(const World& world, const TrainOptions& options, const CheckpointFolder& checkpoints) {
+  ImageSize size;
+  if (world.root()) size = read_image_size(options, checkpoints);
+  world.broadcast(std::as_writable_bytes(std::span(&size, 1)));
+  return size;
 }
 
 }  // namespace annulus

@@ -8,6 +8,7 @@
 #include "collectives/world/world.h"
 #include "models/zoo/zoo.h"
 #include "src/checkpoint/checkpoint_folder.h"
+#include "src/data/image.h"
 #include "src/train/train_options.h"
 
 namespace annulus {
@@ -27,5 +28,9 @@ struct NetworkSource {
 // Collective. Throws Error if the network cannot be trained for this task.
 NetworkSource open_network(const World& world, const TrainOptions& options, const Task& task,
                            const CheckpointFolder& checkpoints);
+
+// Returns the size to which encoded images are scaled without --image: the resumed network's, or the size that the file
+// of --model was exported for. None for a new network of the zoo. Collective.
+ImageSize network_image_size(const World& world, const TrainOptions& options, const CheckpointFolder& checkpoints);
 
 }  // namespace annulus

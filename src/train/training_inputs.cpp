@@ -89,6 +89,14 @@ std::vector<DataField> samples_of(const Samples& training, const EvaluatedSplits
   return fields;
 }
 
+InputPlan plan_training(const TrainingInputs& inputs) {
+  const DatasetInfo& info = inputs.training->info();
+  const TrainOptions& options = inputs.options;
+  const bool scaled = info.encoded() && options.data.image == 0;
+  return plan_input(options.data, info, Purpose::training, decoding_threads(inputs.world, *inputs.device),
+                    scaled ? network_image_size(inputs.replicas(), options, inputs.checkpoints()) : ImageSize{});
+}
+
 // Throws Error if an evaluation of such data does not measure what --best-by and --until name.
 void expect_measures(const TrainOptions& options, const DatasetInfo& info) {
   const std::vector<Measure> measured = measures_of(info);
@@ -121,7 +129,7 @@ TrainingInputs::TrainingInputs(const World& world_, const TrainOptions& options_
                                                : std::nullopt),
       device(open_device(world, options.device)),
       training(open_samples(data_files(options.data.files), "train", options.data.length)),
-      training_plan(plan_input(options.data, training->info(), Purpose::training, decoding_threads(world, *device))),
+      training_plan(plan_training(*this)),
       task(task_of(*training, training_plan, options)),
       network(open_network(replicas(), options, task, checkpoints())),
       evaluation(plan_evaluation(options, decoding_threads(world, *device), *training, training_plan.image)),

@@ -8,6 +8,7 @@ from onnx import TensorProto, helper as make, numpy_helper
 import helper
 import onnx_numpy
 import weights_test
+from import_test import encoded, picture
 
 
 def network(nodes, tensors, classes=10, size=12, batch="batch", outputs=("logits",), image=None):
@@ -20,13 +21,13 @@ def network(nodes, tensors, classes=10, size=12, batch="batch", outputs=("logits
     return make.make_model(graph, opset_imports=[make.make_opsetid("", 17)], ir_version=8)
 
 
-def small(seed=1, **options):
+def small(seed=1, channels=1, **options):
     random = np.random.default_rng(seed)
 
     def normal(*shape):
         return random.normal(0, 0.3, shape).astype(np.float32)
 
-    tensors = {"body.0.weight": normal(4, 1, 3, 3), "body.0.bias": normal(4),
+    tensors = {"body.0.weight": normal(4, channels, 3, 3), "body.0.bias": normal(4),
                "head.weight": normal(10, 4), "head.bias": normal(10), "scale": normal(4, 1, 1)}
     nodes = [make.make_node("Conv", ["x", "body.0.weight", "body.0.bias"], ["a"], "conv", kernel_shape=[3, 3]),
              make.make_node("Sigmoid", ["a"], ["gate"], "sigmoid"),
@@ -71,6 +72,18 @@ class NetworkFile(helper.ProgramTest):
         self.assertEqual(set(found), set(tensors))
         for name, values in tensors.items():
             np.testing.assert_allclose(found[name].reshape(values.shape), values, rtol=1e-4, atol=1e-6)
+
+    def test_encoded_images_are_scaled_to_the_size_of_the_export(self):
+        images = [encoded(picture(seed, 20, 24)) for seed in range(8)]
+        data = self.folder / "photos.h5"
+        helper.write_encoded(data, {"train": (images, [seed % 10 for seed in range(8)])})
+        file, out = self.save(small(channels=3, image=["batch", 3, 12, 12])[0]), self.folder / "run"
+        options = {"model": file, "data": data, "global_batch": 8}
+        first = self.succeed(*self.training(out, **options, max_steps=1))
+        self.assertIn("input       12x12x3: ", first.out)
+        file.unlink()
+        self.assertIn("input       12x12x3: ",
+                      self.succeed(*self.training(out, **options, epochs=2, resume=True), ranks=2).out)
 
     def test_a_checkpoint_needs_no_file(self):
         model, _ = small()
