@@ -8,7 +8,16 @@ namespace annulus::cuda {
 namespace {
 
 constexpr unsigned kThreads = 256;
-constexpr std::size_t kBlock = 1024;  // tokens with logits computed together
+// How many tokens' logits are computed together. In larger blocks products are faster, and add the gradients of weights
+// to the arena less often; from a tile of the hidden gradient's product for each multiprocessor on, nothing is gained.
+constexpr std::size_t kLeastBlock = 1024, kTile = 128;
+// Logits may take 1 / kMemoryShare of the device's memory: with GPT-2's vocabulary in 16 bits 80 GB suffice for 12,700
+// tokens.
+constexpr std::size_t kMemoryShare = 64;
+
+// Bytes of rows that are read twice in a short time, so that the second time they are in the L2 cache (40 MB on an
+// A100, 50 MB on a H100).
+constexpr std::size_t kCached = 32 << 20;
 
 // A token's loss, whether it is predicted, and whether it is not missing.
 struct TokenLoss {
@@ -26,46 +35,85 @@ struct Windows {
   }
 };
 
-// Runs a block, a single column of threads, for each token from `first` on: stores the token's loss and, if
+// The largest logit, the sum over exp(logit - largest), and how many logits rank above the target.
+struct Softmax {
+  float largest, sum, above;
+};
+// (Without logits the largest is infinite, and the difference to it not a number.)
+__device__ float scaled_sum(const Softmax& softmax, float largest) {
+  return softmax.largest == largest ? softmax.sum : softmax.sum * expf(softmax.largest - largest);
+}
+__device__ Softmax combined(const Softmax& a, const Softmax& b) {
+  const float largest = fmaxf(a.largest, b.largest);
+  return {largest, scaled_sum(a, largest) + scaled_sum(b, largest), a.above + b.above};
+}
+
+// Calls body(vector, values) for the thread's vectors in a row. Loads several at a time.
+template <class T, class Body>
+__device__ void for_each_vector(const T* row, std::uint32_t vectors, const Body& body) {
+  constexpr unsigned kBatch = 4;
+  Packed<T> loaded[kBatch];
+  for (std::uint32_t first = threadIdx.y; first < vectors; first += kBatch * blockDim.y) {
+    for (unsigned i = 0; i < kBatch; ++i)
+      if (first + i * blockDim.y < vectors) loaded[i] = fetch(row, first + i * blockDim.y);
+    for (unsigned i = 0; i < kBatch; ++i)
+      if (first + i * blockDim.y < vectors) body(first + i * blockDim.y, unpacked<T>(loaded[i]));
+  }
+}
+
+// Returns the softmax of a row's logits, for all threads in the block. Reads the row once: the sum is scaled whenever a
+// larger logit is found (Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018).
+template <class T>
+__device__ Softmax softmax_of(const T* row, std::uint32_t vocabulary, std::uint32_t label) {
+  const auto of_label = static_cast<float>(row[label]);
+  Softmax found[1]{{-INFINITY, 0, 0}};
+  for_each_vector(row, (vocabulary + kLanes<T> - 1) / kLanes<T>, [&](std::uint32_t vector, const Vector<T>& logits) {
+    const std::uint32_t first = vector * kLanes<T>, left = vocabulary - first;
+    const std::uint32_t used = left < kLanes<T> ? left : kLanes<T>;
+    float largest = found[0].largest;
+    for (unsigned k = 0; k < used; ++k) largest = fmaxf(largest, logits.at[k]);
+    found[0].sum = scaled_sum(found[0], largest);
+    found[0].largest = largest;
+    for (unsigned k = 0; k < used; ++k) {
+      found[0].sum += expf(logits.at[k] - largest);
+      found[0].above += ranks_above(logits.at[k], first + k, of_label, label) ? 1.0f : 0.0f;
+    }
+  });
+  add_up_block(found);
+  return found[0];
+}
+
+// Runs a block, a single column of threads, for some of `count` tokens from `first` on: stores the token's loss and, if
 // `loss_scale` is not null, replaces the logits by weight * (probabilities - target probabilities).
 template <class T>
 __global__ void token_losses(Predecessor previous, T* logits, std::size_t stride, Windows windows, std::size_t first,
-                             float weight, const float* loss_scale, TokenLoss* losses) {
+                             std::size_t count, float weight, const float* loss_scale, TokenLoss* losses) {
   await(previous);
-  T* row = logits + blockIdx.x * stride;
-  const std::size_t token = first + blockIdx.x;
-  const std::int32_t target = windows.target(token);
-  const auto label = static_cast<std::uint32_t>(target);
-  float largest = 0, inverse = 0;
-  if (target >= 0) {
-    const auto of_label = static_cast<float>(row[label]);
-    Maximum found[1]{{-INFINITY}};
-    for_each_logit(row, windows.vocabulary,
-                   [&](float logit, std::uint32_t) { found[0] = combined(found[0], {logit}); });
-    add_up_block(found);
-    largest = found[0].value;
-    Sums<2> sums[1]{};
-    for_each_logit(row, windows.vocabulary, [&](float logit, std::uint32_t c) {
-      sums[0].of[0] += expf(logit - largest);
-      sums[0].of[1] += ranks_above(logit, c, of_label, label);
-    });
-    add_up_block(sums);
-    inverse = 1 / sums[0].of[0];
-    if (threadIdx.y == 0) losses[token] = {logf(sums[0].of[0]) + largest - of_label, sums[0].of[1] == 0 ? 1.0f : 0, 1};
-  } else if (threadIdx.y == 0) {
-    losses[token] = {0, 0, 0};
-  }
-  if (loss_scale == nullptr) return;
-  const float scaled = target >= 0 ? weight * *loss_scale : 0;
-  for (std::uint32_t vector = threadIdx.y; vector < stride / kLanes<T>; vector += blockDim.y) {
-    Vector<T> values = load(row, vector);
-    for (unsigned k = 0; k < kLanes<T>; ++k) {
-      const std::uint32_t c = vector * kLanes<T> + k;
-      const float wanted = c == label ? 1.0f : 0;
-      values.at[k] =
-          target >= 0 && c < windows.vocabulary ? scaled * (expf(values.at[k] - largest) * inverse - wanted) : 0;
+  for (std::size_t i = blockIdx.x; i < count; i += gridDim.x) {
+    T* row = logits + i * stride;
+    const std::size_t token = first + i;
+    const std::int32_t target = windows.target(token);
+    const auto label = static_cast<std::uint32_t>(target);
+    Softmax softmax{};
+    TokenLoss loss{};
+    if (target >= 0) {
+      const auto of_label = static_cast<float>(row[label]);
+      softmax = softmax_of(row, windows.vocabulary, label);
+      loss = {logf(softmax.sum) + softmax.largest - of_label, softmax.above == 0 ? 1.0f : 0, 1};
     }
-    store(values, row, vector);
+    if (threadIdx.y == 0) losses[token] = loss;
+    if (loss_scale == nullptr) continue;
+    const float scaled = target >= 0 ? weight * *loss_scale : 0, inverse = 1 / softmax.sum;
+    for_each_vector(row, static_cast<std::uint32_t>(stride / kLanes<T>), [&](std::uint32_t vector, Vector<T> values) {
+      for (unsigned k = 0; k < kLanes<T>; ++k) {
+        const std::uint32_t c = vector * kLanes<T> + k;
+        const float wanted = c == label ? 1.0f : 0;
+        values.at[k] = target >= 0 && c < windows.vocabulary
+                           ? scaled * (expf(values.at[k] - softmax.largest) * inverse - wanted)
+                           : 0;
+      }
+      store(values, row, vector);
+    });
   }
 }
 
@@ -120,7 +168,8 @@ class LanguageModelHeadOp : public Op {
     vocabulary_ = operation.vocabulary;
     width_ = channels_last(inputs[0]).channels();
     stride_ = channels_last(info_.parameters[1]).outer();
-    logits_ = allocate_device(std::min(kBlock, tokens_) * stride_ * sizeof(T));
+    block_ = block_size();
+    logits_ = allocate_device(block_ * stride_ * sizeof(T));
     losses_ = allocate_device(tokens_ * sizeof(TokenLoss));
     for_each_block([&](std::size_t, std::size_t count) {
       if (!products_.contains(count)) products_.emplace(count, plan_products(count));
@@ -181,18 +230,29 @@ class LanguageModelHeadOp : public Op {
     return products;
   }
 
+  // Returns a size that makes blocks about equal.
+  std::size_t block_size() const {
+    std::size_t free = 0, memory = 0;
+    check(cudaMemGetInfo(&free, &memory));
+    const std::size_t tiles = static_cast<std::size_t>(context_.multiprocessors) * kTile;
+    const std::size_t most = std::max(kLeastBlock, std::min(tiles, memory / kMemoryShare / (stride_ * sizeof(T))));
+    const std::size_t blocks = (tokens_ + most - 1) / most;
+    return (tokens_ + blocks - 1) / blocks;
+  }
+
   // Calls work(first token, number).
   template <class Work>
   void for_each_block(const Work& work) const {
-    for (std::size_t first = 0; first < tokens_; first += kBlock) work(first, std::min(kBlock, tokens_ - first));
+    for (std::size_t first = 0; first < tokens_; first += block_) work(first, std::min(block_, tokens_ - first));
   }
 
   void compute_losses(std::size_t first, std::size_t count, float weight, const float* loss_scale) {
     products_.at(count).logits->run({hidden(first), weights_.address, logits()}, workspace_, lane());
     const Windows windows{data<std::int32_t>(bindings_.inputs[1]), static_cast<std::uint32_t>(length_),
                           static_cast<std::uint32_t>(vocabulary_)};
-    launch(token_losses<T>, static_cast<unsigned>(count), dim3(1, kThreads), lane(), logits(), stride_, windows, first,
-           weight, loss_scale, losses());
+    const std::size_t rows = std::max<std::size_t>(context_.multiprocessors, kCached / (stride_ * sizeof(T)));
+    launch(token_losses<T>, static_cast<unsigned>(std::min(rows, count)), dim3(1, kThreads), lane(), logits(), stride_,
+           windows, first, count, weight, loss_scale, losses());
   }
 
   void store_sums(float sample_weight, float* metrics) {
@@ -207,7 +267,7 @@ class LanguageModelHeadOp : public Op {
 
   Mode mode_;
   Context& context_;
-  std::size_t length_, tokens_, vocabulary_ = 0;
+  std::size_t length_, tokens_, vocabulary_ = 0, block_ = 0;
   std::size_t width_ = 0, stride_ = 0;        // a row of hidden values and a row of logits, padding included
   Buffer logits_, losses_;                    // logits_: for a block
   std::map<std::size_t, Products> products_;  // by token count
