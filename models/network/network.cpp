@@ -59,6 +59,8 @@ std::vector<Network::Step> Network::plan_steps(const std::vector<std::vector<Ten
   SharedLayouts shared(graph_);
   while (!plan_all(steps, layouts, shared, planned)) continue;
   fuse(steps);
+  // An output may have got the layout that its reader prefers.
+  for (std::size_t i = nodes_.begin; i < nodes_.end; ++i) specs_[Graph::output(i)] = steps[i].op->output();
   return steps;
 }
 
@@ -95,9 +97,11 @@ void Network::fuse(std::vector<Step>& steps) const {
   const auto shared_inputs = find_shared_inputs(graph_);
   const auto& nodes = graph_.nodes();
   std::vector<bool> taken(nodes.size());  // whether a reader of the node's output does a part of the node's passes
-  // Returns the other operation, if `found` and both run backward or neither.
+  // Returns the other operation, if `found` and both run backward or neither. (An image input has no backward.)
   const auto neighbour = [&](std::size_t i, bool found, std::size_t other) {
-    return found && steps[i].runs_backward == steps[other].runs_backward ? steps[other].op.get() : nullptr;
+    const bool fits =
+        steps[i].runs_backward == steps[other].runs_backward || std::holds_alternative<ImageInput>(nodes[i].operation);
+    return found && fits ? steps[other].op.get() : nullptr;
   };
   for (std::size_t i = nodes_.begin; i < nodes_.end; ++i) {
     auto* fusion = dynamic_cast<NeighbourFusion*>(steps[i].op.get());

@@ -108,6 +108,21 @@ class Models(helper.ProgramTest):
         self.assertEqual(convolutions, {("resnet18", "bf16"): 39 + 20, ("resnet18", "fp16"): 39 + 20,
                                         ("resnet50", "bf16"): 105 + 20, ("resnet50", "fp16"): 105 + 36})
 
+    def test_prediction_of_images_in_blocks(self):
+        # Windows that move by 2 pixels read blocks of 2x2 pixels, whose 12 channels are padded to 16.
+        for model, pixels, stored in ("resnet18", 224 * 224 * 3, 112 * 112 * 16), ("mlp", 28 * 28, 28 * 28 * 8):
+            result = self.predict("--model", model, "--batch", 10000, "--bandwidth", 1, "--peak", 1)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            self.assertIn(f"| image input, forward | 1 | {(pixels + 2 * stored) / 1e5:.2f} |", result.stdout)
+
+    def test_prediction_of_a_gpt(self):
+        result = self.predict("--model", "gpt2", "--batch", 2, "--bandwidth", 1, "--peak", 1)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        tokens, width, vocabulary = 2 * 1024, 768, 50257
+        flops = 3 * 2 * tokens * width * vocabulary  # logits, and the gradients of the hidden values and the weights
+        bytes_ = 2 * (3 * tokens * width + 4 * width * vocabulary + 5 * tokens * vocabulary)
+        self.assertIn(f"| language-model head, backward | 4 | {bytes_ / 1e9:.2f} | {flops / 1e12:.2f} |", result.stdout)
+
     def test_prediction_of_unknown_kernels(self):
         result = self.predict("--model", "vit_tiny")
         self.assertEqual(result.returncode, 1)

@@ -93,8 +93,7 @@ TEST_CASE("on a GPU: images are cropped and mirrored while they are loaded") {
   const cuda::Augmentation augmentation{uploaded(gpu, crops.rows, memory[2]), uploaded(gpu, crops.columns, memory[3]),
                                         uploaded(gpu, crops.mirrored, memory[4])};
   GpuTensor output(gpu, cuda::value_spec(out, gpu.context.type()), Values(elements(out), 77.0f));
-  cuda::load_images(images, augmentation, factor, factor + channels, out[2], out[3], output.view().address,
-                    gpu.context);
+  cuda::load_images(images, augmentation, factor, factor + channels, output.spec, output.view().address, gpu.context);
   check_close(output, cropped(pixels, in, crops, out));
 }
 

@@ -7,7 +7,9 @@
 #include <map>
 #include <set>
 
+#include "kernels/cuda/runtime/image_layout.h"
 #include "kernels/cuda/vendor/cudnn_convolution_graph.h"
+#include "kernels/operations/over_blocks.h"
 #include "models/zoo/zoo.h"
 #include "tests/gpu/plans/h200.h"
 
@@ -38,10 +40,27 @@ std::map<std::string, ConvolutionProblem> problems(Precision precision) {
       const auto* convolution = std::get_if<Convolution>(&node.operation);
       if (convolution == nullptr) continue;
       const bool of_images = std::holds_alternative<ImageInput>(graph.node(node.inputs[0]).operation);
-      for (const ConvolutionProblem& problem :
-           passes(forward_problem(*convolution, graph.input_shapes(node, batch_of(model))[0], precision), of_images))
+      const Shape images = graph.input_shapes(node, batch_of(model))[0];
+      for (const ConvolutionProblem& problem : passes(forward_problem(*convolution, images, precision), of_images))
         all.emplace(to_string(problem), problem);
     }
+  }
+  return all;
+}
+
+// Models' first convolutions with a stride, by model, as they read pixel blocks.
+std::map<std::string, ConvolutionProblem> problems_over_blocks(Precision precision) {
+  std::map<std::string, ConvolutionProblem> all;
+  for (const ZooEntry& model : zoo()) {
+    const Graph graph = model.make(model.task());
+    const Node& node = graph.nodes()[1];
+    const auto* convolution = std::get_if<Convolution>(&node.operation);
+    if (convolution == nullptr) continue;
+    const Shape images = graph.input_shapes(node, batch_of(model))[0];
+    const auto same = over_blocks(*convolution, images);
+    if (!same) continue;
+    const cuda::ImageBlocks blocks(images, convolution->stride, value_type(precision));
+    all.emplace(model.name, forward_problem(*same, blocks.pixels().shape, precision));
   }
   return all;
 }
@@ -74,6 +93,26 @@ TEST_CASE("every convolution of every model has a plan on an H200") {
     const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
     fmt::print("{}: {} plans in {:.1f} s, the slowest in {:.2f} s ({}); workspaces of at most {} KiB\n",
                to_string(precision), all.size(), seconds, slowest.first, slowest.second, largest >> 10);
+  }
+}
+
+TEST_CASE("first convolutions over blocks of pixels have plans on an A100 and an H200") {
+  constexpr std::int64_t kHopper = 62;  // an engine with Hopper's instructions
+  for (const char* const gpu : {"a100", "h200"}) {
+    const auto planner = cuda::make_convolution_planner_for(description_of(gpu));
+    for (const Precision precision : {Precision::bf16, Precision::fp16}) {
+      const auto all = problems_over_blocks(precision);
+      CHECK(all.contains("resnet50"));
+      CHECK(all.contains("vit_b_16"));
+      for (const auto& [model, problem] : all) {
+        INFO(gpu << ", " << model << ": " << to_string(problem));
+        const auto forward = plan(*planner, problem);
+        const auto weights = plan(*planner, problem.with(cuda::BackwardWeights::rounded));
+        CHECK(std::max(forward->workspace_bytes(), weights->workspace_bytes()) <= 64 << 20);
+        if (gpu == std::string_view("h200") && model == "resnet50")
+          CHECK(forward->configuration().choice.engine == kHopper);
+      }
+    }
   }
 }
 

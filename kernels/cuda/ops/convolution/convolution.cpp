@@ -3,6 +3,7 @@
 
 #include "kernels/base/error.h"
 #include "kernels/cuda/ops/convolution/grouped_convolution.h"
+#include "kernels/cuda/ops/convolution/image_blocks.h"
 #include "kernels/cuda/ops/loops/bias.h"
 #include "kernels/cuda/ops/loops/elementwise.h"
 #include "kernels/cuda/ops/plan/fusible_norm.h"
@@ -216,8 +217,9 @@ ConvolutionProblem problem(const Operation& o, const Shape& images, std::size_t 
 
 }  // namespace
 
-std::unique_ptr<Op> plan(const Convolution& operation, const Specs& inputs, Mode mode, Context& context) {
-  const Shape &in = inputs[0].shape, out = operation.output_shape({in});
+std::unique_ptr<Op> plan_over_pixels(const Convolution& operation, const TensorSpec& images, Mode mode,
+                                     Context& context) {
+  const Shape &in = images.shape, out = operation.output_shape({in});
   const Layer layer{.problem = problem(operation, in, out[1], context),
                     .channels = in[1],
                     .filters = out[1],
@@ -228,6 +230,11 @@ std::unique_ptr<Op> plan(const Convolution& operation, const Specs& inputs, Mode
                     .output = out,
                     .parameters = operation.parameters({in})};
   return std::make_unique<ConvolutionOp>(layer, mode, context);
+}
+
+std::unique_ptr<Op> plan(const Convolution& operation, const Specs& inputs, Mode mode, Context& context) {
+  auto of_images = operation.input_gradient ? nullptr : plan_image_reader(operation, inputs[0], mode, context);
+  return of_images ? std::move(of_images) : plan_over_pixels(operation, inputs[0], mode, context);
 }
 
 std::unique_ptr<Op> plan(const TransposedConvolution& operation, const Specs& inputs, Mode mode, Context& context) {

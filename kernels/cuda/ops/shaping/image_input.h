@@ -20,9 +20,9 @@ struct Augmentation {
   const std::uint8_t* mirrored = nullptr;
 };
 
-// Writes values {batch, height, width, channels'} in the context's type: pixel * factor + offset for each channel'.
-// Both are 0 for padding channels.
+// Writes values in the context's type, in the layout of `values` (ChannelsLast or ImageBlocks): pixel * factor + offset
+// for each channel'. Both are 0 for padding channels, and in ImageBlocks repeat for each pixel in a block.
 void load_images(const Images& images, const Augmentation& augmentation, const float* factor, const float* offset,
-                 std::size_t height, std::size_t width, void* values, const Context& context);
+                 const TensorSpec& values, void* to, const Context& context);
 
 }  // namespace annulus::cuda
