@@ -14,6 +14,7 @@
 #include "kernels/cuda/runtime/number.h"
 #include "kernels/cuda/runtime/recording.h"
 #include "kernels/cuda/vendor/nvjpeg_decoder.h"
+#include "kernels/cuda/vendor/tuned_matmul.h"
 
 namespace annulus {
 namespace cuda {
@@ -42,7 +43,7 @@ Context make_context(const DeviceRequest& request) {
   context.multiprocessors = gpu.multiProcessorCount;
   context.lane = make_stream();
   context.convolutions = make_convolution_planner(request.tuning);
-  context.matmuls = make_matmul_planner();
+  context.matmuls = make_matmul_planner(request.tuning);
   context.attention = make_attention_planner();
   return context;
 }

@@ -6,11 +6,14 @@
 #include <optional>
 #include <span>
 #include <utility>
+#include <vector>
 
 #include "kernels/base/error.h"
 #include "kernels/cuda/runtime/layout.h"
 #include "kernels/cuda/runtime/runtime.h"
-#include "kernels/cuda/vendor/matmul.h"
+#include "kernels/cuda/vendor/cublaslt_tuning.h"
+#include "kernels/cuda/vendor/matmul_problem.h"
+#include "kernels/cuda/vendor/tuned_matmul.h"
 
 namespace annulus::cuda {
 
@@ -24,6 +27,8 @@ namespace {
 
 // NVIDIA's recommendation for Hopper. Algorithms that split long sums need it.
 constexpr std::size_t kWorkspaceLimit = std::size_t{32} << 20;
+
+constexpr int kCandidates = 16;  // algorithms to be measured
 
 // A long sum may be split among blocks if the partial sums are added in a fixed order and in float32: in a separate
 // step. (Not in place, because the order of the blocks varies, and not in the output's 16 bits.)
@@ -83,25 +88,6 @@ cudaDataType_t data_type(DataType type) {
 
 DataType output_type(const MatmulProblem& problem) {
   return problem.wide_output ? DataType::f32 : value_type(problem.precision);
-}
-
-std::string to_string(const MatmulProblem& p) {
-  constexpr std::array kFunctions{"", " with ReLU", " with GELU", " with GELU and its input", " with GELU's gradient"};
-  return fmt::format("matrix product in {} of {}{}{} x {} by {}{} x {}{}{}{}{}", to_string(p.precision),
-                     p.count > 1 ? fmt::format("{} times ", p.count) : "", p.a_transposed ? "transposed " : "", p.rows,
-                     p.inner, p.b_transposed ? "transposed " : "", p.inner, p.columns, p.bias ? " with bias" : "",
-                     kFunctions.at(static_cast<std::size_t>(p.function)), p.wide_output ? ", in float32" : "",
-                     p.accumulate ? ", added" : "");
-}
-
-void require_sound(const MatmulProblem& p) {
-  const auto wrong = [&](std::string_view what) { fail("invalid {}: {}", to_string(p), what); };
-  if (p.rows == 0 || p.columns == 0 || p.inner == 0 || p.count == 0) wrong("every size must be at least 1");
-  const std::size_t block = channel_block(value_type(p.precision));
-  for (const std::size_t side : {p.output_length(), p.a_length(), p.b_length()})
-    if (side % block != 0) wrong(fmt::format("rows in memory must have a multiple of {} values", block));
-  if (p.has_gelu() && (p.count > 1 || p.accumulate)) wrong("GELU is only of a single product, alone");
-  if (p.function == MatmulProblem::Function::gelu_backward && p.bias) wrong("GELU's gradient has no bias");
 }
 
 // cuBLAS is column-major and we are row-major, so cuBLAS sees our matrices transposed. So we request the transposed
@@ -170,11 +156,11 @@ struct Way {
 class LtMatmul final : public Matmul {
  public:
   LtMatmul(std::shared_ptr<const LtHandle> handle, std::shared_ptr<const Buffer> zero_and_one,
-           const MatmulProblem& problem)
+           const MatmulProblem& problem, MatmulTuner* tuner)
       : handle_(std::move(handle)), zero_and_one_(std::move(zero_and_one)), problem_(problem) {
-    plain_ = choose(CUBLASLT_POINTER_MODE_HOST);
+    plain_ = choose(CUBLASLT_POINTER_MODE_HOST, tuner);
     // Not every algorithm with a bias or a function can read factors from the device, and no caller needs both.
-    if (epilogue(problem) == CUBLASLT_EPILOGUE_DEFAULT) scaled_ = choose(CUBLASLT_POINTER_MODE_DEVICE);
+    if (epilogue(problem) == CUBLASLT_EPILOGUE_DEFAULT) scaled_ = choose(CUBLASLT_POINTER_MODE_DEVICE, tuner);
   }
 
   bool found() const { return plain_.has_value(); }
@@ -185,30 +171,56 @@ class LtMatmul final : public Matmul {
 
   void run(const MatmulOperands& o, void* workspace, cudaStream_t stream) override {
     if (o.factor != nullptr && !scaled_) fail("a {} does not support a factor", to_string(problem_));
-    if (problem_.bias) set(plain_->operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, o.bias);
-    if (problem_.has_gelu_input()) set(plain_->operation, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, o.gelu_input);
-    if (o.factor == nullptr) {
-      const float one = 1, sum_factor = problem_.accumulate ? 1 : 0;
-      multiply(*plain_, o, &one, &sum_factor, workspace, stream);
-    } else {
-      const auto* zero = reinterpret_cast<const float*>(zero_and_one_->view().address);
-      multiply(*scaled_, o, o.factor, problem_.accumulate ? zero + 1 : zero, workspace, stream);
-    }
+    if (o.factor == nullptr)
+      run_plain(*plain_, o, workspace, stream);
+    else
+      run_scaled(*scaled_, o, workspace, stream);
   }
 
  private:
+  void run_plain(const Way& way, const MatmulOperands& o, void* workspace, cudaStream_t stream) const {
+    if (problem_.bias) set(way.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, o.bias);
+    if (problem_.has_gelu_input()) set(way.operation, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, o.gelu_input);
+    const float one = 1, sum_factor = problem_.accumulate ? 1 : 0;
+    multiply(way, o, &one, &sum_factor, workspace, stream);
+  }
+
+  void run_scaled(const Way& way, const MatmulOperands& o, void* workspace, cudaStream_t stream) const {
+    const auto* zero = reinterpret_cast<const float*>(zero_and_one_->view().address);
+    multiply(way, o, o.factor, problem_.accumulate ? zero + 1 : zero, workspace, stream);
+  }
+
   // Returns nothing if there is no algorithm with a GELU.
-  std::optional<Way> choose(cublasLtPointerMode_t factors) const {
+  std::optional<Way> choose(cublasLtPointerMode_t factors, MatmulTuner* tuner) const {
     Way way{make_operation(problem_, factors)};
+    const std::vector<MatmulTuner::Algorithm> algorithms = find_algorithms(way, tuner == nullptr ? 1 : kCandidates);
+    if (algorithms.empty()) return {};
+    way.found = algorithms[0];
+    if (tuner == nullptr) return way;
+    const bool scaled = factors == CUBLASLT_POINTER_MODE_DEVICE;
+    way.found = tuner->fastest(problem_, to_string(problem_) + (scaled ? " with a factor" : ""), algorithms,
+                               [&](const auto& algorithm, const auto& operands, void* workspace, cudaStream_t stream) {
+                                 way.found = algorithm;
+                                 if (scaled) return run_scaled(way, operands, workspace, stream);
+                                 run_plain(way, operands, workspace, stream);
+                               });
+    return way;
+  }
+
+  // Returns at most `most` algorithms; none only with a GELU.
+  std::vector<MatmulTuner::Algorithm> find_algorithms(const Way& way, int most) const {
     const Preference preference = make_preference();
+    std::vector<MatmulTuner::Algorithm> found(static_cast<std::size_t>(most));
     int count = 0;
     const cublasStatus_t status =
         cublasLtMatmulAlgoGetHeuristic(handle_->get(), way.operation.get(), b_.get(), a_.get(), output_.get(),
-                                       output_.get(), preference.get(), 1, &way.found, &count);
-    if (status == CUBLAS_STATUS_SUCCESS && count > 0 && way.found.state == CUBLAS_STATUS_SUCCESS) return way;
-    if (problem_.has_gelu()) return {};
-    fail("cuBLASLt {} has no algorithm for a {}: choose another precision or batch size ({})", cublasLtGetVersion(),
-         to_string(problem_), cublasLtGetStatusString(status));
+                                       output_.get(), preference.get(), most, found.data(), &count);
+    found.resize(status == CUBLAS_STATUS_SUCCESS ? static_cast<std::size_t>(count) : 0);
+    std::erase_if(found, [](const auto& algorithm) { return algorithm.state != CUBLAS_STATUS_SUCCESS; });
+    if (found.empty() && !problem_.has_gelu())
+      fail("cuBLASLt {} has no algorithm for a {}: choose another precision or batch size ({})", cublasLtGetVersion(),
+           to_string(problem_), cublasLtGetStatusString(status));
+    return found;
   }
 
   void multiply(const Way& way, const MatmulOperands& o, const float* factor, const float* sum_factor, void* workspace,
@@ -252,15 +264,20 @@ bool fuses_gelu() {
 
 class LtPlanner final : public MatmulPlanner {
  public:
+  explicit LtPlanner(const std::filesystem::path& tuning) {
+    if (!tuning.empty()) tuner_.emplace(tuning);
+  }
+
   std::unique_ptr<Matmul> plan(const MatmulProblem& problem) override {
     require_sound(problem);
     if (problem.has_gelu() && !fuses_gelu_) return nullptr;
-    auto made = std::make_unique<LtMatmul>(handle_, zero_and_one_, problem);
+    auto made = std::make_unique<LtMatmul>(handle_, zero_and_one_, problem, tuner_ ? &*tuner_ : nullptr);
     return made->found() ? std::move(made) : nullptr;
   }
 
  private:
   const bool fuses_gelu_ = fuses_gelu();
+  std::optional<MatmulTuner> tuner_;
   std::shared_ptr<const LtHandle> handle_ = std::make_shared<const LtHandle>(make_handle());
   std::shared_ptr<const Buffer> zero_and_one_ = std::make_shared<const Buffer>(make_zero_and_one());
 };
@@ -268,7 +285,11 @@ class LtPlanner final : public MatmulPlanner {
 }  // namespace
 
 std::unique_ptr<MatmulPlanner> make_matmul_planner() {
-  return std::make_unique<LtPlanner>();
+  return make_matmul_planner({});
+}
+
+std::unique_ptr<MatmulPlanner> make_matmul_planner(const std::filesystem::path& tuning) {
+  return std::make_unique<LtPlanner>(tuning);
 }
 
 }  // namespace annulus::cuda

@@ -12,6 +12,7 @@
 #include "kernels/cuda/vendor/cudnn_convolution_plan.h"
 #include "kernels/cuda/vendor/cudnn_convolution_tuning.h"
 #include "kernels/cuda/vendor/cudnn_tuning.h"
+#include "kernels/cuda/vendor/stopwatch.h"
 
 namespace annulus::cuda {
 namespace {
@@ -45,14 +46,6 @@ class Planner final : public ConvolutionPlanner {
 std::optional<ConvolutionTuning> open_tuning(const std::filesystem::path& file, const std::string& device) {
   if (file.empty()) return {};
   return ConvolutionTuning(file, fmt::format("{}, cuDNN {}", device, cudnnGetVersion()));
-}
-
-std::string current_device_name() {
-  int device = 0;
-  cudaDeviceProp properties{};
-  check(cudaGetDevice(&device));
-  check(cudaGetDeviceProperties(&properties, device));
-  return properties.name;
 }
 
 }  // namespace

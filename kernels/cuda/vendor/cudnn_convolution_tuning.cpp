@@ -5,71 +5,29 @@
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <cstdint>
 #include <limits>
 #include <map>
-#include <span>
 #include <utility>
 #include <vector>
 
 #include "kernels/base/error.h"
-#include "kernels/base/median.h"
-#include "kernels/base/random.h"
 #include "kernels/cuda/runtime/runtime.h"
 #include "kernels/cuda/vendor/cudnn_convolution_graph.h"
+#include "kernels/cuda/vendor/stopwatch.h"
 
 namespace annulus::cuda {
 namespace {
-
-// Measures work on the current device.
-class Stopwatch {
- public:
-  // Runs work(stream) a few times and returns the median time, in microseconds. Returns the first run's time if that is
-  // far longer than `least`.
-  template <class Work>
-  double measure(const Work& work, double least = std::numeric_limits<double>::infinity()) {
-    constexpr int kRuns = 5;
-    constexpr double kHopeless = 2;
-    work(stream());  // the first run loads the kernels, and may compile them
-    std::vector<double> times{time(work)};
-    if (times[0] > kHopeless * least) return times[0];
-    while (times.size() < kRuns) times.push_back(time(work));
-    return median(times);
-  }
-
-  cudaStream_t stream() const { return stream_.get(); }
-
- private:
-  template <class Work>
-  double time(const Work& work) {
-    check(cudaEventRecord(begin_.get(), stream()));
-    work(stream());
-    check(cudaEventRecord(end_.get(), stream()));
-    check(cudaEventSynchronize(end_.get()));
-    float milliseconds = 0;
-    check(cudaEventElapsedTime(&milliseconds, begin_.get(), end_.get()));
-    return 1e3 * static_cast<double>(milliseconds);
-  }
-
-  Stream stream_ = make_stream();
-  Event begin_ = make_timed_event(), end_ = make_timed_event();
-};
 
 // Memory to measure a problem on.
 class Scratch {
  public:
   explicit Scratch(const ConvolutionProblem& problem) : written_(written_operands(problem)) {
-    const std::vector<std::uint16_t> pattern = small_numbers();
     Addresses all{};
     for (const Operand operand : operands(problem)) {
-      const DeviceView view = (memory_[operand] = allocate_device(bytes(problem, operand))).view();
-      for (std::size_t at = 0; at < view.bytes; at += std::span(pattern).size_bytes())
-        check(cudaMemcpy(view.address + at, pattern.data(), std::min(view.bytes - at, std::span(pattern).size_bytes()),
-                         cudaMemcpyHostToDevice));
-      all[static_cast<std::size_t>(operand - kInput)] = view.address;
+      memory_[operand] = allocate_numbers(bytes(problem, operand));
+      all[static_cast<std::size_t>(operand - kInput)] = memory_[operand].view().address;
     }
     operands_ = std::bit_cast<ConvolutionOperands>(all);
-    check(cudaDeviceSynchronize());  // other streams do not wait for these copies
   }
 
   double measure(ConvolutionPlan& plan, double least = std::numeric_limits<double>::infinity()) {
@@ -95,15 +53,6 @@ class Scratch {
   }
 
  private:
-  // Returns positive and negative numbers, small in either 16-bit type. (Multiplying equal numbers takes a GPU less
-  // power, so runs would be faster.)
-  static std::vector<std::uint16_t> small_numbers() {
-    std::vector<std::uint16_t> numbers(std::size_t{1} << 19);
-    for (std::size_t i = 0; i < numbers.size(); ++i)
-      numbers[i] = static_cast<std::uint16_t>(0x2c00 | (mix(i) & 0x83ff));
-    return numbers;
-  }
-
   Stopwatch stopwatch_;
   std::vector<Operand> written_;
   std::map<Operand, Buffer> memory_;
