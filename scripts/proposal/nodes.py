@@ -42,10 +42,10 @@ def by_unit(summary):
         row["efficiency"] = efficiency(row, base, settings, unit)
     if "predictions" in found["prediction"]:
         rows = [p for p in found["prediction"]["predictions"] if p["ranks"] % full == 0]
-        alone = next(p["efficiency"] for p in rows if p["ranks"] == base["ranks"])
+        alone = base[settings.speed]["median"] / base["count"]
         for row in rows:
             row["count"] = row["ranks"] // full
-            for name in ("efficiency", "efficiency_low", "efficiency_high"):
-                row[name] = min(1.0, row[name] / alone)
+            for end in ("", "_low", "_high"):  # by the same definition as measured ones
+                row[f"efficiency{end}"] = min(1.0, row[f"{settings.speed}{end}"] / (row["count"] * alone))
         found["prediction"]["predictions"] = rows
     return found

@@ -134,6 +134,11 @@ class Proposal(helper.ProgramTest):
         # 12,500 at 6.4 images/s on two.
         self.assertIn("| 2 | 0.543 | 1.09 | 0.543 | 2.44 | measured speed |", text)
         self.assertIn("| 4096 (extrapolated) | 4096 | 32768 |", text)
+        # Of the speed relative to N times a node's, as for measured nodes.
+        for one, part in zip((4, 8), text.split("## Strong scaling"), strict=True):
+            for count, speed, efficiency in re.findall(r"\| (\d+) \(extrapolated\) .* \| ([\d,.]+) \[.*\| ([\d.]+) % \[", part):
+                expected = min(100, 100 * float(speed.replace(",", "")) / (int(count) * one))
+                self.assertAlmostEqual(float(efficiency), expected, delta=0.1)
         self.assertIn("given: --latency and --bandwidth", text)
         self.assertIn("extrapolated speed |", text)
 
