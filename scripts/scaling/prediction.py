@@ -101,16 +101,15 @@ def between_nodes(sums):
 def find_link(predictor, sums, network, on_node):
     """The Link, and options for the ranks of a node. `network`: a Link that was given, or None; `on_node`: the all-reduces
     of a full node."""
-    if not network:
-        return predictor.fit(between_nodes(sums) or sums), []
-    if predictor.ranks_per_node == 1:
-        return network, []
+    link = network or predictor.fit(between_nodes(sums) or sums)
+    if link.one_node or predictor.ranks_per_node == 1:
+        return link, []
     step = json.loads((predictor.folder / "step.json").read_text())
     found = links.node_options(on_node, predictor.ranks_per_node, predictor.settings.all_reduce,
                                links.typical_bucket(step["profile"]))
     if not found:
         raise Failed(f"all-reduces of {predictor.ranks_per_node} ranks on a node, of two sizes, were not measured")
-    return network, found
+    return link, found
 
 
 def errors_of(predictions, measured, name):

@@ -118,7 +118,7 @@ def measure_all(options):
     waiting = [m for m in missing(options.out, planned) if options.round in (None, m.repeat)]
     say(f"{len(planned) - len(missing(options.out, planned))} of {len(planned)} measurements are complete")
     if waiting:
-        noise.expect_quiet(options.even_if_busy or launcher.slurm)  # a job has waited in the queue
+        noise.expect_quiet(options.even_if_busy or provenance.job())  # a job has waited in the queue
     failed, started = set(), time.monotonic()
     for count, m in enumerate(waiting, 1):
         if (m.kind, m.ranks) in failed:

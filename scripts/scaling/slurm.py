@@ -1,6 +1,7 @@
 """A study as a Slurm job: one allocation, sized for the largest number of ranks, runs all measurements. So all numbers of
 ranks run on the same nodes and alternate, with a single wait in the queue. The price is idle nodes while few ranks are
 measured."""
+import math
 import shlex
 import shutil
 import subprocess
@@ -36,7 +37,9 @@ def submit(options, arguments, out):
         say(f"job {job} is already running this study")
         return job
     inside = [sys.executable, str(ROOT / "scripts/study"), *arguments]
-    job = slurm("sbatch", "--parsable", "--job-name=study", "--exclusive", f"--ntasks={max(options.ranks)}",
+    ranks, on_node = max(options.ranks), options.ranks_per_node
+    nodes = [f"--nodes={math.ceil(ranks / on_node)}", f"--ntasks-per-node={on_node}"] if on_node else []
+    job = slurm("sbatch", "--parsable", "--job-name=study", "--exclusive", f"--ntasks={ranks}", *nodes,
                 f"--output={out.resolve()}/slurm-%j.log", *shlex.split(options.slurm),
                 f"--wrap=exec {shlex.join(inside)}").split(";")[0]
     note.write_text(job + "\n")

@@ -20,7 +20,7 @@ import tempfile
 import time
 
 from benchmark import give_up, number, plural, run, say, table, write
-from scaling import noise, status
+from scaling import noise, provenance, status
 from scaling.estimates import median_interval, ratio_interval
 from scaling.runner import Launcher
 from scaling.settings import expect_equal, hash_of
@@ -115,7 +115,7 @@ def study_strategies(options):
     planned = [(strategy, ranks, seed) for seed in range(1, options.repeat + 1) for ranks in options.ranks
                for strategy in options.strategies]
     if not all(file_of(options.out, *training).exists() for training in planned):
-        noise.expect_quiet(options.even_if_busy or launcher.slurm)
+        noise.expect_quiet(options.even_if_busy or provenance.job())
     found, failed = {}, set()
     for count, (strategy, ranks, seed) in enumerate(planned, 1):
         file = file_of(options.out, strategy, ranks, seed)

@@ -16,7 +16,7 @@ import helper
 
 SCRIPT = pathlib.Path(__file__).resolve().parents[2] / "scripts/study"
 sys.path[:0] = [str(SCRIPT.parent), str(SCRIPT.parent / "peers")]
-from scaling import estimates, extra_p, figure_style, links, noise, plots, published, settings
+from scaling import estimates, extra_p, figure_style, links, noise, plots, prediction, published, settings
 from scaling.interference import OTHERS
 
 DRAWS = importlib.util.find_spec("matplotlib") is not None
@@ -459,6 +459,24 @@ class Study(helper.ProgramTest):
         found = settings.plan([1, 8], 1, 2)
         self.assertEqual([m.file_name for m in found], ["step-1-ranks-1.json", "step-8-ranks-1.json", "all-reduce-8-ranks-1.json",
                                                         "network-2-ranks-1.json"])
+
+    def test_the_link_of_full_nodes(self):
+        """The network is that between nodes, and all-reduces of a full node describe its memory."""
+        def all_reduce(kind, ranks, nodes):
+            return {"kind": kind, "ranks": ranks, "nodes": nodes, "result": {"rows": []}}
+        folder = self.folder / "prediction"
+        folder.mkdir()
+        (folder / "step.json").write_text(json.dumps({"profile": {"layers": [{"gradient_bytes": [1 << 20]}]}}))
+        fitted = []
+        predictor = mock.Mock(ranks_per_node=4, folder=folder)
+        predictor.settings.all_reduce = "auto"
+        predictor.fit = lambda sums: fitted.append(sums) or links.Link(1, 10, "fitted", one_node=not prediction.between_nodes(sums))
+        rows = [{"algorithm": "auto", "bytes": size, "median_seconds": size / 1e9} for size in (4096, 1 << 20)]
+        sums = [all_reduce("all-reduce", 4, 1), all_reduce("all-reduce", 8, 2), all_reduce("network", 2, 2)]
+        link, options = prediction.find_link(predictor, sums, None, rows)
+        self.assertEqual((fitted, link.one_node, options[:2]), ([sums[2:]], False, ["--ranks-per-node", 4]))
+        self.assertEqual(prediction.find_link(predictor, sums[:1], None, rows)[1], [])
+        self.assertRaises(prediction.Failed, prediction.find_link, predictor, sums, None, rows[:1])
 
     def test_the_largest_number_of_ranks_judges_the_prediction(self):
         self.rewrite(self.interfere)
