@@ -150,13 +150,13 @@ class Proposal(helper.ProgramTest):
         programs.mkdir()
         (programs / "mpirun").write_text("#!/bin/sh\nexit 3\n")
         (programs / "mpirun").chmod(0o755)
-        result = study(*self.command, "--proposal", self.out, path=programs)
+        result = study(*self.command, "--weak", "--proposal", self.out, path=programs)
         self.assertEqual(result.status, 1, str(result))
         self.assertIn("not measured: weak: step, 2 ranks, repeat 1", result.err)
         for name in ("README.md", "report.md"):
             self.assertIn("weak: step, 2 ranks, repeat 1", (self.out / name).read_text())
-        self.assertIn("weak: 2 of 3 measurements are complete", study(*self.command, "--proposal", self.out, "--dry-run").out)
-        result = study(*self.command, "--proposal", self.out)
+        self.assertIn("weak: 2 of 3 measurements are complete", study(*self.command, "--weak", "--proposal", self.out, "--dry-run").out)
+        result = study(*self.command, "--weak", "--proposal", self.out)
         self.assertEqual((result.status, file.exists()), (0, True), str(result))
         self.assertNotIn("Not measured yet", (self.out / "README.md").read_text())
 
