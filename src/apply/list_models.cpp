@@ -23,8 +23,9 @@ Task task_of(const std::string& model, const ModelsOptions& options) {
   const Task task = default_task(model);
   if (task.labels == LabelKind::tokens)
     return token_task({options.length > 0 ? options.length : task.tokens.length, task.tokens.vocabulary});
-  return neutral_task(image.empty() ? task.image : ImageShape{image[0], image[1], image[2]},
-                      options.classes > 0 ? options.classes : task.classes);
+  return neutral_task(
+      image.empty() ? task.image : ImageShape{image[0], image[1], image[2] > 0 ? image[2] : task.image.channels},
+      options.classes > 0 ? options.classes : task.classes);
 }
 
 std::string image_text(const ImageShape& image) {

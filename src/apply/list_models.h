@@ -8,7 +8,7 @@ namespace annulus {
 
 struct ModelsOptions {
   std::string model;               // empty: all
-  std::vector<std::size_t> image;  // height, width, channels; empty: each model's default
+  std::vector<std::size_t> image;  // height, width, channels; empty, or 0 channels: each model's default
   std::size_t length = 0;          // tokens in a window; 0: each model's default
   std::size_t classes = 0;         // 0: each model's default
   std::filesystem::path check;     // an ONNX file

@@ -112,15 +112,17 @@ void take_network(BenchStepOptions& options, const TrainedNetwork& trained) {
     option = value;
   };
   take(options.model, trained.checkpoint().model, "model");
+  if (!options.image.empty() && options.image[2] == 0) options.image[2] = image.channels;
   take(options.image, std::vector{image.height, image.width, image.channels}, "image");
   take(options.classes, classes, "classes");
 }
 
-// Fills in the images and classes for which an ONNX file was exported, if the options do not have them.
+// Fills in the images, channels and classes that the options do not have: the zoo's, or those of an ONNX file.
 void take_default_task(BenchStepOptions& options) {
-  if (!options.image.empty() && options.classes > 0) return;
+  if (!options.image.empty() && options.image[2] > 0 && options.classes > 0) return;
   const Task task = default_task(options.model);
   if (options.image.empty()) options.image = {task.image.height, task.image.width, task.image.channels};
+  if (options.image[2] == 0) options.image[2] = task.image.channels;
   if (options.classes == 0) options.classes = task.classes;
 }
 

@@ -16,7 +16,7 @@ struct BenchStepOptions : TrainOptions {
 
   std::filesystem::path from;  // begin with this checkpoint's weights and optimizer state, if not empty
   // With `from` or `data`, an empty model, and empty or 0 here, mean the checkpoint's or the data's value.
-  std::vector<std::size_t> image{28, 28, 1};
+  std::vector<std::size_t> image{28, 28, 1};  // 0 channels: the model's
   std::size_t classes = 10;
   std::size_t vocabulary = 0;                    // tokens to choose from, in windows of data.length; 0: the model's
   std::vector<std::string> all_reduces{"auto"};  // compared with each other, each with each strategy

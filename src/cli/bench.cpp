@@ -156,12 +156,7 @@ void add_step_work_options(CLI::App& step, BenchStepOptions& s) {
   step.add_option("--shards", s.shards, "Compute the global batch in N shards, as annulus train does; 0: off")
       ->transform(whole_number(0))
       ->capture_default_str();
-  step.add_option("--image", s.image, "Image size: height, width, channels")
-      ->delimiter('x')
-      ->type_name("HxWxC")
-      ->expected(3)
-      ->transform(whole_number(1, kMostPixels))
-      ->default_str("28x28x1");
+  add_image_option(step, s.image, kMostPixels, "28x28x1");
   step.add_option("--classes", s.classes, "Number of classes")
       ->transform(whole_number(1, kMostClasses))
       ->capture_default_str();

@@ -53,6 +53,17 @@ void add_data_option(CLI::App& command, DataOptions& options) {
       ->required();
 }
 
+CLI::Option* add_image_option(CLI::App& command, std::vector<std::size_t>& image, std::uint64_t most,
+                              const std::string& fallback) {
+  const auto parse = [&image, most](const std::string& text) { image = parse_image(text, most); };
+  return command
+      .add_option_function<std::string>(
+          "--image", parse,
+          "Image size: 224, 224x160 or 224x160x3 (height, width, channels); channels default to the model's")
+      ->type_name("SIZE")
+      ->default_str(fallback);
+}
+
 void add_pixels_option(CLI::App& command, std::string& pixels) {
   command
       .add_option("--pixels", pixels,

@@ -37,6 +37,10 @@ void add_data_option(CLI::App& command, DataOptions& options);
 void add_input_options(CLI::App& command, DataOptions& options, Purpose purpose);
 
 // Adds the option for the pixels that an ONNX file's network reads.
+// `image`, `most`: see parse_image().
+CLI::Option* add_image_option(CLI::App& command, std::vector<std::size_t>& image, std::uint64_t most,
+                              const std::string& fallback);
+
 void add_pixels_option(CLI::App& command, std::string& pixels);
 
 // Adds options for the checkpoint and the weights to use, for commands that only read a checkpoint.

@@ -51,6 +51,25 @@ void add_augment_option(CLI::App& command, DataOptions& options) {
       ->group("Data");
 }
 
+void add_image_option(CLI::App& command, DataOptions& options) {
+  const auto parse = [&options](const std::string& text) {
+    options.image = 0;
+    if (text == "0") return;
+    const std::vector<std::size_t> image = parse_image(text, kMostPixels);
+    if (image[0] != image[1] || image[2] != 0)
+      throw CLI::ValidationError("--image", unexpected("a square without channels, such as 224 or 224x224", text));
+    options.image = image[0];
+  };
+  command
+      .add_option_function<std::string>(
+          "--image", parse,
+          "Size of the network's input: 224, or 224x224; 0: as stored, or 224 for JPEG and "
+          "PNG images")
+      ->type_name("SIZE")
+      ->default_str("0")
+      ->group("Data");
+}
+
 void add_shuffle_option(CLI::App& command, DataOptions& options) {
   const auto parse = [&options](const Texts& texts) {
     Settings settings("--shuffle", texts, {"global", "block"});
@@ -77,8 +96,7 @@ void add_input_options(CLI::App& command, DataOptions& options, Purpose purpose)
   const auto add = [&](const std::string& name, auto& value, const std::string& help) {
     return command.add_option(name, value, help)->capture_default_str()->group("Data");
   };
-  add("--image", options.image, "Height and width of the network's input; 0: as stored, or 224 for JPEG and PNG images")
-      ->transform(whole_number(0, kMostPixels));
+  add_image_option(command, options);
   add("--length", options.length,
       fmt::format("Text: tokens of a window, from which the network predicts; 0: {}, or the trained network's",
                   kDefaultLength))

@@ -25,13 +25,7 @@ void add_models(CLI::App& app, Command& chosen) {
   auto options = std::make_shared<ModelsOptions>();
   auto& o = *options;
   command->add_option("--model", o.model, models_help())->check(network());
-  command
-      ->add_option("--image", o.image,
-                   "Image size, such as 224x224x3 (height, width, channels); default: each model's own")
-      ->delimiter('x')
-      ->type_name("HxWxC")
-      ->expected(3)
-      ->transform(whole_number(1, 1 << 20));
+  add_image_option(*command, o.image, 1 << 20, "each model's own");
   command->add_option("--length", o.length, "Tokens in a window, for models that read text; default: each model's own")
       ->transform(whole_number(1, kMostLength));
   command->add_option("--classes", o.classes, "Number of classes; default: each model's own")

@@ -100,6 +100,18 @@ std::vector<std::size_t> parse_sizes(const std::string& option, const std::vecto
   return sizes;
 }
 
+std::vector<std::size_t> parse_image(const std::string& text, std::uint64_t most) {
+  const std::vector<std::string> parts = CLI::detail::split(text + 'x', 'x');  // it drops an empty last part
+  std::vector<std::size_t> image;
+  for (std::string part : parts)
+    if (whole_number(1, most)(part).empty()) image.push_back(std::stoull(part));
+  if (image.empty() || image.size() != parts.size() || image.size() > 3)
+    throw CLI::ValidationError("--image", unexpected("a size such as 224, 224x160 or 224x160x3", text));
+  if (image.size() == 1) image.push_back(image.front());
+  image.resize(3);
+  return image;
+}
+
 double parse_number(const std::string& option, std::string text, const CLI::Validator& validator) {
   if (const std::string complaint = validator(text); !complaint.empty()) throw CLI::ValidationError(option, complaint);
   return *parse_all<double>(text);

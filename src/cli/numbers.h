@@ -30,6 +30,10 @@ CLI::Validator byte_size(std::uint64_t least, std::uint64_t most);
 std::vector<std::size_t> parse_sizes(const std::string& option, const std::vector<std::string>& entries,
                                      const CLI::Validator& size);
 
+// Parses an image's size: 224 (square), 224x160, or with channels 224x160x3. Returns height, width and channels; 0
+// channels if they are not given. `most`: for each. Throws CLI::ValidationError.
+std::vector<std::size_t> parse_image(const std::string& text, std::uint64_t most);
+
 // Parses a number for an option that a function parses. Returns the number or throws CLI::ValidationError.
 double parse_number(const std::string& option, std::string text, const CLI::Validator& validator);
 

@@ -55,7 +55,7 @@ class Models(helper.ProgramTest):
         self.assertEqual(row["memory_bytes"], listed["memory_bytes"])
 
     def test_inputs_of_layers(self):
-        _, row = self.table("--model", "resnet18", "--image", "64x64x3")
+        _, row = self.table("--model", "resnet18", "--image", "64x64")
         inputs = {layer["layer"]: layer["inputs"] for layer in row["layers"]}
         self.assertEqual(inputs["input"], [])
         self.assertEqual(inputs["conv1"], ["input"])
@@ -136,7 +136,8 @@ class Models(helper.ProgramTest):
     def test_invalid_options(self):
         for arguments, word in ((("--model", "squeezenet"), "inception_v3.*squeezenet"),
                                 (("--model", "inception_v3", "--image", "74x99x3"), "75x75"),
-                                (("--image", "32x32"), "image"), (("--image", "0x32x3"), "image"),
+                                (("--image", "0x32x3"), "--image: expected a size such as 224, 224x160 or 224x160x3, not \"0x32x3\""),
+                                (("--image", "8x8x3x3"), "--image: expected a size"), (("--image", "8x"), "--image: expected a size"),
                                 (("--classes", "0"), "classes")):
             with self.subTest(arguments=arguments):
                 result = helper.run("models", *arguments)

@@ -587,7 +587,7 @@ class Study(helper.ProgramTest):
 
     def test_invalid_options(self):
         for wrong, word in ((("--ranks", "1,two"), "--ranks"), (("--ranks", "0"), "--ranks"), (("--batch", "0"), "--batch"),
-                            (("--image", "28x28"), "--image"), (("--length", "0"), "--length"),
+                            (("--image", "28x28x1x1"), "--image"), (("--length", "0"), "--length"),
                             (("--image", "28x28x1", "--length", "16"), "--length"), (("--sizes", "many"), "--sizes"),
                             (("--hosts-file", "nowhere"), "nowhere"), (("--strong",), "--strong")):
             with self.subTest(wrong=wrong):
