@@ -20,10 +20,6 @@ Graph inception_v3(const Task& task);
 Graph vit_tiny(const Task& task);
 Graph vit_s_16(const Task& task);
 Graph vit_b_16(const Task& task);
-Graph gpt_tiny(const Task& task);
-Graph nanogpt(const Task& task);
-Graph nanogpt_cpu(const Task& task);
-Graph gpt2(const Task& task);
-Graph gpt2_medium(const Task& task);
+Graph gpt(const Task& task, const GptSize& size);
 
 }  // namespace annulus

@@ -15,13 +15,8 @@ namespace {
 
 constexpr float kStddev = 0.02f;
 
-struct Size {
-  std::size_t blocks, heads, width;
-  std::size_t positions = 0;  // at least; the windows' length if that is larger
-};
-
-Value block(Graph& g, const std::string& name, const Size& size, Value x) {
-  const float last = kStddev / std::sqrt(2 * static_cast<float>(size.blocks));
+Value block(Graph& g, const std::string& name, const GptSize& size, Value x) {
+  const float last = kStddev / std::sqrt(2 * static_cast<float>(size.layers));
   const auto norm = [&](const std::string& n, Value value) { return g.add(n, LayerNorm{.axis = 2}, {value}); };
   const auto linear = [&](const std::string& n, Value value, std::size_t units, float stddev) {
     return g.add(n, Linear{.units = units, .stddev = stddev, .transposed_in_file = true}, {value});
@@ -34,40 +29,20 @@ Value block(Graph& g, const std::string& name, const Size& size, Value x) {
   return g.add(name + ".add2", Add{}, {linear(name + ".mlp.c_proj", y, size.width, last), x});
 }
 
-Graph gpt(const Task& task, const Size& size) {
+}  // namespace
+
+Graph gpt(const Task& task, const GptSize& size) {
   const auto& [length, vocabulary] = task.tokens;
   Graph g(task.tokens);
   Value x = g.add("wte", TokenEmbedding{vocabulary, size.width, kStddev}, {Graph::kWindow});
-  x = g.add("wpe", PositionEmbedding{std::max(size.positions, length), kStddev}, {x});
-  for (std::size_t i = 0; i < size.blocks; ++i) x = block(g, fmt::format("h.{}", i), size, x);
+  x = g.add("wpe", PositionEmbedding{std::max(size.context, length), kStddev}, {x});
+  for (std::size_t i = 0; i < size.layers; ++i) x = block(g, fmt::format("h.{}", i), size, x);
   x = g.add("ln_f", LayerNorm{.axis = 2}, {x});
   g.add(Node{.name = "loss",
              .operation = LanguageModelHead{vocabulary, kStddev},
              .inputs = {x, Graph::kWindow},
              .shared = {{"weight", "wte.weight"}}});
   return g;
-}
-
-}  // namespace
-
-Graph gpt_tiny(const Task& task) {
-  return gpt(task, {.blocks = 2, .heads = 2, .width = 64});
-}
-
-Graph nanogpt(const Task& task) {
-  return gpt(task, {.blocks = 6, .heads = 6, .width = 384});
-}
-
-Graph nanogpt_cpu(const Task& task) {
-  return gpt(task, {.blocks = 4, .heads = 4, .width = 128});
-}
-
-Graph gpt2(const Task& task) {
-  return gpt(task, {.blocks = 12, .heads = 12, .width = 768, .positions = 1024});
-}
-
-Graph gpt2_medium(const Task& task) {
-  return gpt(task, {.blocks = 24, .heads = 16, .width = 1024, .positions = 1024});
 }
 
 }  // namespace annulus

@@ -4,9 +4,13 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <iterator>
 #include <map>
 #include <optional>
+#include <sstream>
+#include <string_view>
+#include <utility>
 
 #include "kernels/base/error.h"
 #include "models/zoo/architectures.h"
@@ -15,6 +19,59 @@ namespace annulus {
 namespace {
 
 constexpr std::array<const char*, 3> kLosses{"softmax", "binary", "mse"};  // indexed by Loss
+
+ZooEntry gpt_entry(std::string name, std::string description, const GptSize& size, const TokenShape& tokens) {
+  const auto make = [size](const Task& task) { return gpt(task, size); };
+  return {std::move(name), std::move(description), {}, 0, make, tokens, size};
+}
+
+using SizeOption = std::pair<std::string_view, std::size_t GptSize::*>;
+
+constexpr std::array<SizeOption, 4> kSizeOptions{{{"--layers", &GptSize::layers},
+                                                  {"--width", &GptSize::width},
+                                                  {"--heads", &GptSize::heads},
+                                                  {"--context", &GptSize::context}}};
+constexpr std::size_t kLargestSize = 1 << 20;
+
+// Reads "--layers 4 --width 128".
+GptSize parse_size(const std::string& model, const std::string& options, GptSize size) {
+  std::istringstream words(options);
+  for (std::string name, text; words >> name;) {
+    text.clear();
+    words >> text;
+    const auto option = std::ranges::find(kSizeOptions, name, &SizeOption::first);
+    std::size_t value = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (option == kSizeOptions.end() || error != std::errc() || end != text.data() + text.size() || value == 0 ||
+        value > kLargestSize)
+      fail("{}: '{} {}' is not a size such as --layers 4 (others: --width, --heads, --context)", model, name, text);
+    size.*option->second = value;
+  }
+  if (size.width % size.heads != 0)
+    fail("{}: a width of {} is not divisible by {} heads: choose another --width or --heads", model, size.width,
+         size.heads);
+  return size;
+}
+
+ZooEntry resized(const ZooEntry& entry, const std::string& options) {
+  if (!entry.size) fail("{} has a fixed size: --layers, --width, --heads and --context are for GPTs", entry.name);
+  const GptSize size = parse_size(entry.name, options, *entry.size);
+  std::string name = entry.name;
+  for (const auto& [option, member] : kSizeOptions)
+    if (size.*member != (*entry.size).*member) name += fmt::format(" {} {}", option, size.*member);
+  const bool keeps_context = size.context == entry.size->context;
+  ZooEntry made =
+      gpt_entry(name, fmt::format("a GPT of {} blocks, {} heads, {} wide", size.layers, size.heads, size.width), size,
+                {keeps_context ? entry.tokens.length : size.context, entry.tokens.vocabulary});
+  if (!keeps_context)
+    made.make = [size, name](const Task& task) {
+      if (task.tokens.length > size.context)
+        fail("{}: windows of {} tokens are longer than --context {}: choose another --length or --context", name,
+             task.tokens.length, size.context);
+      return gpt(task, size);
+    };
+  return made;
+}
 
 // Returns the side of the smallest square images that a model accepts, found by trying; nothing if all sizes up to the
 // default are rejected.
@@ -66,18 +123,20 @@ const std::vector<ZooEntry>& zoo() {
        vit_tiny},
       {"vit_s_16", "ViT-S/16 (Touvron et al., 2020), without distillation", photos, 1000, vit_s_16},
       {"vit_b_16", "ViT-B/16 (Dosovitskiy et al., 2020)", photos, 1000, vit_b_16},
-      {"gpt2", "GPT-2, 124M parameters (Radford et al., 2019)", {}, 0, gpt2, {1024, 50257}},
-      {"gpt2-medium", "GPT-2, 355M parameters", {}, 0, gpt2_medium, {1024, 50257}},
-      {"nanogpt", "a GPT of 6 blocks, 6 heads, 384 wide, as nanoGPT's for characters", {}, 0, nanogpt, {256, 257}},
-      {"nanogpt-cpu", "a GPT of 4 blocks, 4 heads, 128 wide, as nanoGPT's for CPUs", {}, 0, nanogpt_cpu, {64, 257}},
-      {"gpt-tiny", "a GPT of 2 blocks, 2 heads, 64 wide", {}, 0, gpt_tiny, {64, 257}},
+      gpt_entry("gpt2", "GPT-2, 124M parameters (Radford et al., 2019)", {12, 768, 12, 1024}, {1024, 50257}),
+      gpt_entry("gpt2-medium", "GPT-2, 355M parameters", {24, 1024, 16, 1024}, {1024, 50257}),
+      gpt_entry("nanogpt", "a GPT of 6 blocks, 6 heads, 384 wide, as nanoGPT's for characters", {6, 384, 6},
+                {256, 257}),
+      gpt_entry("nanogpt-cpu", "a GPT of 4 blocks, 4 heads, 128 wide, as nanoGPT's for CPUs", {4, 128, 4}, {64, 257}),
+      gpt_entry("gpt-tiny", "a GPT of 2 blocks, 2 heads, 64 wide", {2, 64, 2}, {64, 257}),
   };
   return entries;
 }
 
-const ZooEntry& zoo_entry(const std::string& name) {
-  const auto entry = std::ranges::find(zoo(), name, &ZooEntry::name);
-  if (entry != zoo().end()) return *entry;
+ZooEntry zoo_entry(const std::string& name) {
+  const std::size_t space = name.find(' ');
+  const auto entry = std::ranges::find(zoo(), name.substr(0, space), &ZooEntry::name);
+  if (entry != zoo().end()) return space == std::string::npos ? *entry : resized(*entry, name.substr(space));
   std::vector<std::string> names;
   std::ranges::transform(zoo(), std::back_inserter(names), &ZooEntry::name);
   fail("unknown model \"{}\": use one of {}", name, fmt::join(names, ", "));
@@ -103,7 +162,7 @@ Loss parse_loss(const std::string& name, LabelKind labels) {
 }
 
 Graph make_model(const std::string& name, const Task& task) {
-  const ZooEntry& entry = zoo_entry(name);
+  const ZooEntry entry = zoo_entry(name);
   if (entry.reads_tokens() != (task.labels == LabelKind::tokens))
     fail("{} is for {}, and the data is {}", name, entry.reads_tokens() ? "text" : "images",
          task.labels == LabelKind::tokens ? "text" : "images");

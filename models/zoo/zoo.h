@@ -1,5 +1,7 @@
 #pragma once
 
+#include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -35,13 +37,20 @@ struct Task {
 Task neutral_task(const ImageShape& image, std::size_t classes);
 Task token_task(const TokenShape& tokens);
 
+// A GPT's size.
+struct GptSize {
+  std::size_t layers, width, heads;
+  std::size_t context = 0;  // least number of positions; a longer window has more
+};
+
 struct ZooEntry {
   std::string name;
   std::string description;
   ImageShape image;     // default data set's; others are supported
   std::size_t classes;  // the default data set's
-  Graph (*make)(const Task& task);
-  TokenShape tokens{};  // replaces images and classes if the model reads tokens
+  std::function<Graph(const Task& task)> make;
+  TokenShape tokens{};               // replaces images and classes if the model reads tokens
+  std::optional<GptSize> size = {};  // GPTs only
 
   bool reads_tokens() const { return tokens.length > 0; }
   Task task() const;  // for the default data set
@@ -50,8 +59,10 @@ struct ZooEntry {
 // All models by name. To add a model, write a file with a function, and add a line to zoo.cpp.
 const std::vector<ZooEntry>& zoo();
 
-// Throws Error, listing the names, if no model has this name.
-const ZooEntry& zoo_entry(const std::string& name);
+// Returns a model. A GPT's name may have another size, as the command line has it: "gpt2 --layers 4 --width 128"
+// (also --heads and --context); the entry's name then has the sizes that differ from the zoo's, in this order. Throws
+// Error if no model has this name, listing the names, or if a size is invalid.
+ZooEntry zoo_entry(const std::string& name);
 
 // Builds a model. Throws Error like zoo_entry(), and if the images are too small; the error names the layer and the
 // minimum size.

@@ -173,6 +173,9 @@ void add_step_work_options(CLI::App& step, BenchStepOptions& s) {
                                "Data files from annulus import, to train on a batch of them instead of a random one")
                    ->type_name("FILE");
   for (const char* given : {"--image", "--classes", "--vocabulary", "--from"}) data->excludes(step.get_option(given));
+  add_size_options(step, s.model, s.data.length);
+  for (const char* given : {"--layers", "--width", "--heads", "--context"})
+    step.get_option(given)->excludes(step.get_option("--from"));
 }
 
 void add_step_options(CLI::App& step, Command& chosen, BenchStepOptions& s) {

@@ -9,6 +9,7 @@
 #include "src/cli/choices.h"
 #include "src/cli/numbers.h"
 #include "src/io/standard_output.h"
+#include "src/onnx/network_file.h"
 
 namespace annulus {
 
@@ -17,6 +18,21 @@ const CLI::Validator kSeed = whole_number(0, std::numeric_limits<std::int64_t>::
 std::string model_help() {
   return fmt::format("Model: {} (see annulus models --help), or an ONNX file exported from PyTorch",
                      fmt::join(model_names(), ", "));
+}
+
+void add_size_options(CLI::App& command, std::string& model, std::size_t& length) {
+  const auto add = [&](const std::string& name, const std::string& help) {
+    const auto resize = [&model, &length, name](std::uint64_t value) {
+      if (is_network_file(model)) throw CLI::ValidationError(name, "the network of an ONNX file has a fixed size");
+      model += fmt::format(" {} {}", name, value);
+      if (name == "--context" && length == 0) length = value;
+    };
+    command.add_option_function<std::uint64_t>(name, resize, help)->transform(whole_number(1))->group("Size of a GPT");
+  };
+  add("--layers", "Number of blocks; the default of all sizes: the model's");
+  add("--width", "Elements of a token's vector");
+  add("--heads", "Attention heads of each block; a divisor of the width");
+  add("--context", "Number of positions: no window is longer, and --length is as long by default");
 }
 
 void add_device_options(CLI::App& command, DeviceOptions& options) {

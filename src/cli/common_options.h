@@ -27,6 +27,10 @@ constexpr const char* kAllReduceHelp =
 
 std::string model_help();
 
+// Adds options that append another size to the name of a GPT, see zoo_entry(). --context also sets `length` if that is
+// 0. REQUIRES: the options for `model` and `length` are added before, since options are read in this order.
+void add_size_options(CLI::App& command, std::string& model, std::size_t& length);
+
 void add_device_options(CLI::App& command, DeviceOptions& options);
 
 CLI::Option* add_threads_option(CLI::App& command, int& threads);

@@ -24,7 +24,7 @@ void add_models(CLI::App& app, Command& chosen) {
   auto* command = app.add_subcommand("models", "List the models and their costs");
   auto options = std::make_shared<ModelsOptions>();
   auto& o = *options;
-  command->add_option("--model", o.model, models_help())->check(network());
+  auto* model = command->add_option("--model", o.model, models_help())->check(network());
   add_image_option(*command, o.image, 1 << 20, "each model's own");
   command->add_option("--length", o.length, "Tokens in a window, for models that read text; default: each model's own")
       ->transform(whole_number(1, kMostLength));
@@ -32,6 +32,8 @@ void add_models(CLI::App& app, Command& chosen) {
       ->transform(whole_number(1, kMostClasses));
   command->add_option("--check", o.check, "ONNX file to check: list every node that cannot be trained")
       ->type_name("FILE");
+  add_size_options(*command, o.model, o.length);
+  for (const char* size : {"--layers", "--width", "--heads", "--context"}) command->get_option(size)->needs(model);
   add_pixels_option(*command, o.pixels);
   add_json_option(*command, chosen, o.json, "JSON file to write the table, or the result of --check, to");
   add_overwrite_option(*command, o.overwrite);

@@ -165,6 +165,7 @@ void add_train(CLI::App& app, Command& chosen) {
   add_optimizer_options(*command, o);
   add_fine_tuning_options(*command, o);
   add_input_options(*command, o.data, Purpose::training);
+  add_size_options(*command, o.model, o.data.length);
   add_checkpoint_and_evaluation_options(*command, o);
   add_survival_options(*command, o.survival);
   add_metrics_options(*command, o.metrics);

@@ -11,7 +11,7 @@ bool is_network_file(const std::string& model) {
 }
 
 std::string network_name(const std::string& model) {
-  return is_network_file(model) ? std::filesystem::path(model).filename().string() : model;
+  return is_network_file(model) ? std::filesystem::path(model).filename().string() : zoo_entry(model).name;
 }
 
 Graph make_network(const std::string& model, const std::string& onnx, const Task& task) {

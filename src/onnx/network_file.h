@@ -10,7 +10,7 @@ namespace annulus {
 
 bool is_network_file(const std::string& model);  // by the extension, .onnx
 
-// Returns the name for results and checkpoints: the zoo's, or the file's without the folder.
+// Returns the name for results and checkpoints: the zoo's (see zoo_entry()), or the file's without the folder.
 std::string network_name(const std::string& model);
 
 // Builds the network. `onnx`: the file's bytes, with or without the parameters' values; empty for the zoo. Throws Error

@@ -38,6 +38,7 @@ SMALLER = [
     (r"--model resnet50\b", "--model resnet18"),
     (r"--model gpt2 ", "--model gpt-tiny "),
     (r"--length 1024\b", "--length 64"),
+    (r"--layers 6 --width 384 --heads 6 --context 512\b", "--layers 1 --width 24 --heads 3 --context 32"),
     (r"train:8192\b", "train:300"),
     (r"\b(224x224|160x160)x3\b", "64x64x3"),
     (r"--image 224\b", "--image 64"),

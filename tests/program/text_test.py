@@ -2,6 +2,7 @@
 import json
 import random
 import re
+import subprocess
 import unittest
 
 import numpy as np
@@ -104,6 +105,36 @@ class Text(helper.ProgramTest):
         self.text_training(parts, "--max-steps", 7, ranks=2)
         self.text_training(parts, "--resume", ranks=2)
         self.assert_same_state(whole / "checkpoint.h5", parts / "checkpoint.h5")
+
+    def test_a_gpt_of_another_size(self):
+        run, name = self.folder / "run", "gpt-tiny --layers 1 --width 24 --heads 3 --context 16"
+        model = ["--model", "gpt-tiny", "--layers", 1, "--width", 24, "--heads", 3, "--context", 16]
+        training = ["train", "--data", self.data, "--out", run, "--batch", 8, "--lr", 0.004]
+        out = self.succeed(*training, *model, "--max-steps", 3).out  # --length is --context's
+        self.assertIn(f": {name} on 1 rank, ", out)
+        self.assertIn(" windows of 16 tokens, ", out)
+        for other in (["--model", "gpt-tiny"], [*model[:2], "--layers", 2, *model[4:]]):
+            self.assertIn(f"resume it with --model {name}\n", self.complaint(*training, *other, "--length", 16, "--resume"))
+        out = self.succeed("train", "--config", run / "config.toml", "--resume", "--max-steps", 5).out
+        self.assertRegex(out, r"resuming after 3 steps: epoch 1, window 24 of (.*\n)*stopped after 5 steps")
+        self.assertGreater(self.evaluation(run)["count"], 0)
+        generated = subprocess.run([helper.ANNULUS, "generate", "--checkpoint", run, "--tokens", "40"], capture_output=True)
+        self.assertEqual((generated.returncode, generated.stderr[:9]), (0, b"40 tokens"))
+        listed = self.folder / "models.json"
+        self.succeed("models", *model, "--json", listed)
+        row = json.loads(listed.read_text())["models"]
+        block = 4 * 24 + 25 * 72 + 25 * 24 + 25 * 96 + 97 * 24
+        self.assertEqual((row["model"], row["parameters"]), (name, 257 * 24 + 16 * 24 + block + 2 * 24))
+        for step in (["bench", "step", *model], ["bench", "step", "--from", run]):
+            self.assertIn(f"{name}, 1 rank x 2 ", self.succeed(*step, "--batch", 2, "--seconds", 0.01).out)
+        for wrong, complaint in (
+                (["--model", "lenet", "--layers", 2], "lenet has a fixed size: --layers, --width, --heads and --context are for GPTs"),
+                (["--model", "gpt2", "--heads", 5], "gpt2: a width of 768 is not divisible by 5 heads: choose another"),
+                (["--model", "gpt-tiny", "--layers", 0], '--layers: expected a whole number >= 1, not "0"'),
+                (["--model", "gpt-tiny", "--context", 16, "--length", 32], "windows of 32 tokens are longer than --context 16"),
+                (["--model", "none.onnx", "--width", 8], "--width: the network of an ONNX file has a fixed size"),
+                ([*model, "--weights", self.folder / "none.safetensors"], "none.safetensors")):
+            self.assertIn(complaint, self.complaint(*training[:3], "--out", self.folder / "wrong", *wrong))
 
     def test_deferred_buckets_are_bit_identical(self):
         plain, deferred = self.folder / "plain", self.folder / "deferred"

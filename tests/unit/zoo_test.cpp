@@ -8,6 +8,7 @@
 #include "models/graph/cost.h"
 #include "models/graph/state_dict.h"
 #include "models/rewrites/fusion.h"
+#include "tests/unit/error_text.h"
 
 namespace annulus {
 namespace {
@@ -54,6 +55,28 @@ const Node& node_named(const Graph& graph, const std::string& name) {
 }
 
 }  // namespace
+
+TEST_CASE("A GPT's name may have another size") {
+  const ZooEntry entry = zoo_entry("gpt-tiny --width 12 --layers 1 --context 5 --heads 2");
+  CHECK(entry.name == "gpt-tiny --layers 1 --width 12 --context 5");
+  CHECK(entry.description == "a GPT of 1 blocks, 2 heads, 12 wide");
+  const Graph graph = make_model(entry.name, token_task({4, 7}));
+  const std::size_t block = 4 * 12 + (12 + 1) * 36 + (12 + 1) * 12 + (12 + 1) * 48 + (48 + 1) * 12;
+  CHECK(total_cost(graph).parameters == 7 * 12 + 5 * 12 + block + 2 * 12);
+  CHECK(zoo_entry("gpt2 --layers 12 --context 64").name == "gpt2 --context 64");
+  CHECK(zoo_entry("gpt2 --layers 12 --context 64").task().tokens.length == 64);
+  const auto error = [](const std::string& model) {
+    return test::error_of([&] { make_model(model, token_task({6, 7})); });
+  };
+  CHECK(error("gpt-tiny --context 5") ==
+        "gpt-tiny --context 5: windows of 6 tokens are longer than --context 5: choose another --length or --context");
+  CHECK(error("gpt-tiny --heads 5") ==
+        "gpt-tiny: a width of 64 is not divisible by 5 heads: choose another --width or --heads");
+  CHECK(error("mlp --layers 2") == "mlp has a fixed size: --layers, --width, --heads and --context are for GPTs");
+  for (const std::string setting : {"--layers 0", "--depth 2", "--layers ", "--layers 2x", "--layers 1048577"})
+    CHECK(error("gpt2 " + setting) ==
+          "gpt2: '" + setting + "' is not a size such as --layers 4 (others: --width, --heads, --context)");
+}
 
 TEST_CASE("models have the published numbers of parameters and operations") {
   for (const Published& published : kPublished) {
