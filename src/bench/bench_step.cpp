@@ -54,7 +54,8 @@ constexpr double kWarmUpSeconds = 1;
 // Steps per turn: fewer if they are long.
 constexpr std::size_t kFewestSteps = 3;
 constexpr std::size_t kMostSteps = 10;
-constexpr double kTurns = 6;  // at least, if the steps are not too long: enough for an interval
+constexpr double kTurns = 6;    // at least, if the steps are not too long: enough for an interval
+constexpr double kSlack = 1.5;  // limit for the turns, relative to the requested time
 
 constexpr double kProfileSeconds = 1;
 constexpr float kRate = 1e-4f;  // a learning rate, which does not matter here
@@ -305,12 +306,21 @@ Accounts typical_accounts(const std::vector<Accounts>& turns, std::span<const do
   return accounts;
 }
 
-void take_turns(const World& world, Candidates& candidates, const Batch& batch, const Turns& turns, Timeline& timeline,
-                Meter& meter) {
+// Returns whether the turns already exceed their time, because steps take longer than in the warm-up. Equal on every
+// rank.
+bool is_late(const World& world, const Meter& meter, const Candidates& candidates, double seconds) {
+  double spent = meter.seconds();
+  world.maximum({&spent, 1});
+  return spent > kSlack * seconds * static_cast<double>(candidates.size());
+}
+
+// `seconds`: requested, for each candidate.
+void take_turns(const World& world, Candidates& candidates, const Batch& batch, const Turns& turns, double seconds,
+                Timeline& timeline, Meter& meter) {
   const auto steps = static_cast<double>(turns.count * candidates.size() * turns.steps);
   std::uint64_t step = 0;
   meter.begin();
-  for (std::size_t turn = 0; turn < turns.count; ++turn)
+  for (std::size_t turn = 0; turn < turns.count && (turn == 0 || !is_late(world, meter, candidates, seconds)); ++turn)
     for (Candidate& candidate : candidates) {
       if (meter.due())
         meter.show("all-reduce " + candidate.name, static_cast<double>(step) / steps,
@@ -328,7 +338,7 @@ void take_turns(const World& world, Candidates& candidates, const Batch& batch, 
     world.maximum(candidate.seconds);
     candidate.accounts = typical_accounts(candidate.turns, candidate.seconds);
     world.sum(candidate.compute);
-    for (double& seconds : candidate.compute) seconds /= world.size();
+    for (double& own : candidate.compute) own /= world.size();
   }
 }
 
@@ -466,7 +476,7 @@ void bench_step(const World& world, const BenchStepOptions& given) {
       [&] { std::ranges::for_each(candidates, [](auto& c) { c.all_reduce->abandon(); }); });
   Meter meter(world.root(), Meter::Style::bar);
   const Turns turns = warm_up(world, candidates, batch, trained ? &*trained : nullptr, options.seconds, meter);
-  take_turns(world, candidates, batch, turns, record.timeline, meter);
+  take_turns(world, candidates, batch, turns, options.seconds, record.timeline, meter);
   const std::string timeline_text = record.timeline.write(world);
   auto peak_memory = static_cast<double>(peak_memory_bytes());
   world.maximum(std::span(&peak_memory, 1));
