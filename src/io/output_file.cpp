@@ -160,6 +160,8 @@ std::string_view name(FileKind kind) {
 void expect_replaceable(const Output& output, const std::vector<fs::path>& inputs, bool overwrite) {
   const fs::path& file = output.file;
   if (file.empty() || (file == kStandardOutput && is_report(output.kind))) return;
+  if (file == kStandardOutput)
+    fail("-: the {} cannot go to standard output; give the name of a file", name(output.kind));
   expect_writable_folder(file);
   std::error_code error;
   const fs::file_status status = fs::status(file, error);

@@ -111,6 +111,14 @@ TEST_CASE("folders and special files are not replaced", "[output_file]") {
   CHECK_THAT(refusal({folder.path(), FileKind::evaluation}, {}, true), Contains("is a folder"));
 }
 
+TEST_CASE("only reports go to standard output", "[output_file]") {
+  CHECK_NOTHROW(expect_replaceable({"-", FileKind::step_benchmark}, {}, false));
+  CHECK(refusal({"-", FileKind::timeline}) ==
+        "-: the annulus timeline cannot go to standard output; give the name of a file");
+  CHECK(refusal({"-", FileKind::run_evaluation}) ==
+        "-: the annulus evaluation of a run cannot go to standard output; give the name of a file");
+}
+
 TEST_CASE("a claimed folder is new, empty or claimed by an earlier run", "[output_file]") {
   const TemporaryFolder folder;
   const auto claim = [](const std::filesystem::path& name, bool adopt = false) {
