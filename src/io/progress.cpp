@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "kernels/base/clock.h"
+#include "src/io/duration.h"
 #include "src/io/printable.h"
 #include "src/io/standard_output.h"
 #include "src/io/terminal.h"
@@ -18,12 +19,6 @@ constexpr std::size_t kBarWidth = 20;
 constexpr const char* kClearLine = "\r\x1b[2K";
 // A line longer than the terminal is cut off instead of continued on a second line, which would remain.
 constexpr const char *kCutLines = "\x1b[?7l", *kWrapLines = "\x1b[?7h";
-
-std::string duration(double seconds) {
-  if (seconds < 100) return fmt::format("{:.0f} s", seconds);
-  if (seconds < 6000) return fmt::format("{:.0f} min", seconds / 60);
-  return fmt::format("{:.1f} h", seconds / 3600);
-}
 
 }  // namespace
 
@@ -50,7 +45,7 @@ double Meter::seconds() const {
 void Meter::show(const std::string& what, double done, const std::string& details) {
   drawn_ = now_seconds();
   const double rate = (done - done_before_) / seconds();
-  const std::string left = rate > 0 ? duration((1 - done) / rate) + " left  " : "";
+  const std::string left = rate > 0 ? duration_text((1 - done) / rate) + " left  " : "";
   if (logs_) return line(fmt::format("{}  {:3.0f} %  {}{}", what, 100 * done, left, details));
   if (!terminal_) return;
   const auto filled = static_cast<std::size_t>(done * kBarWidth);

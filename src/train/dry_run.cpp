@@ -6,6 +6,7 @@
 
 #include "kernels/base/median.h"
 #include "src/io/bytes.h"
+#include "src/io/duration.h"
 #include "src/io/standard_output.h"
 #include "src/job/machine.h"
 #include "src/job/open_device.h"
@@ -15,12 +16,6 @@ namespace {
 
 std::size_t steps_of(std::size_t samples, std::size_t global_batch) {
   return (samples + global_batch - 1) / global_batch;
-}
-
-std::string duration(double seconds) {
-  if (seconds < 100) return fmt::format("{:.1f} s", seconds);
-  if (seconds < 6000) return fmt::format("{:.1f} min", seconds / 60);
-  return fmt::format("{:.1f} h", seconds / 3600);
 }
 
 // Two lines: steps from the first to the last, and their rates. REQUIRES: steps > 0.
@@ -60,7 +55,7 @@ std::string time_text(const StepTrial& trial, std::uint64_t steps) {
   return fmt::format(
       "{} for {} steps of {:.3f} ms (median of {} steps after {}, {:.3f} to {:.3f}), without evaluations and "
       "checkpoints",
-      duration(typical * static_cast<double>(steps)), steps, 1e3 * typical, trial.seconds.size(), trial.warm_up,
+      duration_text(typical * static_cast<double>(steps), 1), steps, 1e3 * typical, trial.seconds.size(), trial.warm_up,
       1e3 * shortest, 1e3 * longest);
 }
 
