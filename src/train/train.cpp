@@ -170,8 +170,9 @@ void report_resumption(const TrainingInputs& inputs, const Resumption& resumptio
     record.progress.line(fmt::format("the data was changed (--data-changed): {}", *difference));
   }
   report_changes(inputs, state, record);
-  record.progress.line(fmt::format("resuming after {} steps: epoch {}, image {} of {}", state.step,
-                                   state.cursor.epoch + 1, state.cursor.position, inputs.training->info().size));
+  record.progress.line(fmt::format("resuming after {} steps: epoch {}, {} {} of {}", state.step, state.cursor.epoch + 1,
+                                   inputs.training->info().is_text() ? "window" : "image", state.cursor.position,
+                                   inputs.training->info().size));
 }
 
 // Returns the last results.json; no object if it cannot be read.

@@ -442,9 +442,10 @@ void TrainingRun::close_epoch(EpochResult& epoch) {
 void TrainingRun::report(const EpochResult& epoch) {
   if (state_.cursor.epoch == epoch.epoch) metrics_.epoch(place(), epoch);  // a partial epoch may be resumed
   const std::size_t first = epoch.first_image, end = state_.cursor.epoch < epoch.epoch ? state_.cursor.position : 0;
-  const std::string part = first > 0 && end > 0 ? fmt::format(" (from image {} to {})", first, end)
-                           : first > 0          ? fmt::format(" (from image {} on)", first)
-                           : end > 0            ? fmt::format(" (to image {})", end)
+  const std::string_view sample = record_.result.unit.each > 1 ? "window" : "image";
+  const std::string part = first > 0 && end > 0 ? fmt::format(" (from {} {} to {})", sample, first, end)
+                           : first > 0          ? fmt::format(" (from {} {} on)", sample, first)
+                           : end > 0            ? fmt::format(" (to {} {})", sample, end)
                                                 : "";
   record_.progress.line(
       fmt::format("epoch {}/{}{}  loss {:.4f}  {}  {}rate {:.4g}  {:.0f} {}/s  {:.1f} s", epoch.epoch, options_.epochs,
