@@ -27,13 +27,15 @@ struct BatchNorm {
 };
 
 // Ba, Kiros, Hinton, "Layer normalization", 2016, over the dimensions from `axis` to the last, with a scale and a shift
-// in their shape.
+// in their shape. If not centred, the mean is not subtracted: x / sqrt(mean square + epsilon) (Zhang and Sennrich,
+// "Root mean square layer normalization", NeurIPS 2019).
 struct LayerNorm {
   static constexpr auto kName = "layer norm";
 
   std::size_t axis;
   float epsilon = 1e-5f;
   bool shift = true;
+  bool centred = true;
 
   Shape output_shape(const Shapes& inputs) const;
   std::vector<ParameterDeclaration> parameters(const Shapes& inputs) const;

@@ -112,26 +112,50 @@ bool is_square(const GraphBuilder& builder, Value value, Value of) {
   return builder.layer(value).inputs[0] == of && builder.layer(value).inputs.back() == of;
 }
 
-// (x - mean) divided by the root of the mean square plus epsilon, over the dimensions from an axis to the last.
+// value / sqrt(mean square + epsilon), over the dimensions from an axis to the last. The value is x - mean if centred,
+// else x.
 struct Normalization {
   Value of;
   std::size_t axis;
   float epsilon;
+  bool centred;
 };
+
+// A value divided by a root, or multiplied by a root's reciprocal.
+struct Quotient {
+  Value dividend, radicand;
+};
+
+std::optional<Quotient> quotient_by_root(const GraphBuilder& builder, Value value) {
+  const bool by_reciprocal = is_arithmetic(builder, value, product);
+  if (!by_reciprocal && !is_arithmetic(builder, value, quotient)) return std::nullopt;
+  const auto& inputs = builder.layer(value).inputs;
+  for (const std::size_t i : {1, 0}) {
+    Value root = inputs[i];
+    if (by_reciprocal && !is_function(builder, root, Function::reciprocal)) continue;
+    if (by_reciprocal) root = builder.layer(root).inputs[0];
+    if (is_function(builder, root, Function::square_root))
+      return Quotient{inputs[1 - i], builder.layer(root).inputs[0]};
+    if (!by_reciprocal) break;
+  }
+  return std::nullopt;
+}
 
 std::optional<Normalization> normalization(NodeReader& n, Value value) {
   const GraphBuilder& builder = n.builder();
-  if (!is_arithmetic(builder, value, quotient)) return std::nullopt;
-  const Value centred = builder.layer(value).inputs[0], root = builder.layer(value).inputs[1];
-  if (!is_arithmetic(builder, centred, difference) || !is_function(builder, root, Function::square_root))
-    return std::nullopt;
-  const Value x = builder.layer(centred).inputs[0];
-  const Line variance = line(builder, builder.layer(root).inputs[0]);
+  const auto made = quotient_by_root(builder, value);
+  if (!made) return std::nullopt;
+  const Line variance = line(builder, made->radicand);
   if (variance.alpha != 1 || builder.computed_by<Mean>(variance.x) == nullptr) return std::nullopt;
   const Value squares = builder.layer(variance.x).inputs[0];
-  const auto axis = mean_from(n, builder.layer(centred).inputs[1], x);
-  if (!axis || mean_from(n, variance.x, squares) != axis || !is_square(builder, squares, centred)) return std::nullopt;
-  return Normalization{x, *axis, static_cast<float>(variance.beta)};
+  const auto axis = mean_from(n, variance.x, squares);
+  if (!axis || !is_square(builder, squares, made->dividend)) return std::nullopt;
+  const auto epsilon = static_cast<float>(variance.beta);
+  if (is_arithmetic(builder, made->dividend, difference)) {
+    const auto& inputs = builder.layer(made->dividend).inputs;
+    if (mean_from(n, inputs[1], inputs[0]) == axis) return Normalization{inputs[0], *axis, epsilon, true};
+  }
+  return Normalization{made->dividend, *axis, epsilon, false};
 }
 
 // Returns the parameter with a number for each channel of x that a value is, or that it is reshaped from. Exporters may
@@ -159,7 +183,8 @@ std::optional<Value> group_norm(NodeReader& n, Value a, Value b) {
   }
   if (!scale || builder.computed_by<Reshape>(normalized) == nullptr) return std::nullopt;
   const auto norm = normalization(n, builder.layer(normalized).inputs[0]);
-  if (!norm || norm->axis != 2 || builder.computed_by<Reshape>(norm->of) == nullptr) return std::nullopt;
+  if (!norm || !norm->centred || norm->axis != 2 || builder.computed_by<Reshape>(norm->of) == nullptr)
+    return std::nullopt;
   const Value x = builder.layer(norm->of).inputs[0];
   const Shape grouped = n.shape(norm->of);
   const bool same_images = grouped[0] == n.shape(x)[0] && builder.batch(norm->of) == builder.batch(x);
@@ -168,8 +193,8 @@ std::optional<Value> group_norm(NodeReader& n, Value a, Value b) {
   return n.add(operation, {x}, {*scale, *shift});
 }
 
-// Layer normalization in parts, as exporters write it for operators before version 17: a normalization times a
-// parameter. The shift is added like a bias.
+// Layer normalization in parts, as exporters write it for operators before version 17, or the normalization by the root
+// mean square for those before version 23: a normalization times a parameter. The shift is added like a bias.
 std::optional<Value> layer_norm(NodeReader& n, Value normalized, Value scale) {
   const GraphBuilder& builder = n.builder();
   const auto norm = normalization(n, normalized);
@@ -177,7 +202,8 @@ std::optional<Value> layer_norm(NodeReader& n, Value normalized, Value scale) {
   const Shape shape = n.shape(norm->of);
   if (n.shape(scale) != Shape(shape.begin() + static_cast<std::ptrdiff_t>(norm->axis), shape.end()))
     return std::nullopt;
-  return n.add(LayerNorm{norm->axis, norm->epsilon, false}, {norm->of}, {builder.layer(scale).stored[0]});
+  const LayerNorm operation{norm->axis, norm->epsilon, false, norm->centred};
+  return n.add(operation, {norm->of}, {builder.layer(scale).stored[0]});
 }
 
 }  // namespace

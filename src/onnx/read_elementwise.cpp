@@ -97,7 +97,8 @@ std::optional<Value> with_bias(NodeReader& n, Value x, std::size_t input) {
     const Shape shape = n.shape(x);
     if (n.input_shape(input) != Shape(shape.begin() + static_cast<std::ptrdiff_t>(norm->axis), shape.end()))
       return std::nullopt;
-    return n.add(LayerNorm{norm->axis, norm->epsilon, true}, before.inputs, {before.stored[0], *bias});
+    const LayerNorm shifted{norm->axis, norm->epsilon, true, norm->centred};
+    return n.add(shifted, before.inputs, {before.stored[0], *bias});
   }
   if (const auto* layer = n.builder().computed_by<Dense>(x)) return add(*layer);
   if (const auto* layer = n.builder().computed_by<Linear>(x)) return add(*layer);

@@ -106,13 +106,19 @@ void read_layer_norm(NodeReader& n) {
 void read_rms_norm(NodeReader& n) {
   using enum Arithmetic::Operator;
   const Value x = n.value(0);
-  const std::size_t rank = n.shape(x).size(), first = checked_axis(n.attributes.whole("axis", -1), rank);
-  std::vector<std::size_t> axes;
-  for (std::size_t i = first; i < rank; ++i) axes.push_back(i);
+  const Shape shape = n.shape(x);
+  if (n.used(1)) fail("its statistics are not supported as outputs");
+  const std::size_t first = checked_axis(n.attributes.whole("axis", -1), shape.size());
   if (const auto place = n.builder().batch(x); place && place->axis >= first) fail("it mixes the images of a batch");
+  const float epsilon = n.attributes.real("epsilon", 1e-5f);
+  if (const auto scale = n.stored(1);
+      scale && n.number(1) != 1 &&
+      n.input_shape(1) == Shape(shape.begin() + static_cast<std::ptrdiff_t>(first), shape.end()))
+    return n.set(n.add(LayerNorm{first, epsilon, false, false}, {x}, {*scale}));
+  std::vector<std::size_t> axes;
+  for (std::size_t i = first; i < shape.size(); ++i) axes.push_back(i);
   const Value mean = n.add(Mean{axes, true}, {n.function(Activation::Function::square, x)});
-  const Value root =
-      n.function(Activation::Function::square_root, n.linear(mean, 1, n.attributes.real("epsilon", 1e-5f)));
+  const Value root = n.function(Activation::Function::square_root, n.linear(mean, 1, epsilon));
   const Value normalized = n.combine(quotient, x, root);
   n.set(n.number(1) == 1 ? normalized : n.combine(product, normalized, n.value(1)));
 }
@@ -154,6 +160,7 @@ void add_norms(ReadNodes& all) {
   all["BatchNormalization"] = read_batch_norm;
   all["LayerNormalization"] = read_layer_norm;
   all["RMSNormalization"] = read_rms_norm;
+  all["SimplifiedLayerNormalization"] = read_rms_norm;  // ONNX Runtime's name
   all["InstanceNormalization"] = read_instance_norm;
   all["GroupNormalization"] = read_group_norm;
   all["LRN"] = read_local_response_norm;

@@ -310,6 +310,7 @@ class Translation {
   }
 
   std::string operator()(const LayerNorm& o) {
+    if (!o.centred) return root_mean_square_norm(o);
     onnx::NodeProto& node = add("LayerNormalization", with_parameters(input(0)), name());
     set(node, "axis", static_cast<std::int64_t>(o.axis));
     set(node, "epsilon", o.epsilon);
@@ -552,6 +553,22 @@ class Translation {
   }
 
  private:
+  // In parts: RMSNormalization is an operator from set 23 on.
+  std::string root_mean_square_norm(const LayerNorm& o) {
+    add("Mul", {input(0), input(0)}, name(".squares"));
+    onnx::NodeProto& mean = add("ReduceMean", {name(".squares")}, name(".mean"));
+    std::vector<std::size_t> axes;
+    for (std::size_t axis = o.axis; axis < shapes_[0].size(); ++axis) axes.push_back(axis);
+    set(mean, "axes", axes);
+    add("Add", {name(".mean"), number(".epsilon", o.epsilon)}, name(".sum"));
+    add("Sqrt", {name(".sum")}, name(".root"));
+    add("Div", {input(0), name(".root")}, name(".normalized"));
+    const auto parameters = with_parameters(name(".normalized"));
+    add("Mul", {parameters[0], parameters[1]}, o.shift ? name(".scaled") : name());
+    if (o.shift) add("Add", {name(".scaled"), parameters[2]}, name());
+    return name();
+  }
+
   std::string sigmoids() {
     add("Identity", {input(0)}, kLogits);
     add("Sigmoid", {kLogits}, kProbabilities);

@@ -185,10 +185,13 @@ TEST_CASE("means over any dimensions") {
 
 TEST_CASE("layer, group, instance and local response norm") {
   const auto device = test::make_device(GENERATE(1, 2));
-  for (const bool shift : {true, false}) {
-    check_operation(*device, LayerNorm{.axis = 2, .shift = shift}, {device->values({3, 5, 40})});
-    check_operation(*device, LayerNorm{.axis = 1, .epsilon = 1e-3f, .shift = shift}, {device->values({30, 5, 4})});
-  }
+  for (const bool shift : {true, false})
+    for (const bool centred : {true, false}) {
+      const LayerNorm norm{.axis = 2, .epsilon = 1e-3f, .shift = shift, .centred = centred};
+      check_operation(*device, norm, {device->values({3, 5, 40})});
+      check_operation(*device, norm, {device->values({3, 5, 1})});
+    }
+  check_operation(*device, LayerNorm{.axis = 1, .epsilon = 1e-3f}, {device->values({30, 5, 4})});
   for (const TensorSpec& input : layouts(*device, {2, 20, 5, 4})) {
     for (const std::size_t groups : {1, 4, 20}) check_operation(*device, GroupNorm{groups}, {input});
     for (const std::size_t size : {4, 5})

@@ -287,11 +287,11 @@ struct Naive {
   // Normalizes `rows` parts of the input, each contiguous, and scales and shifts element i of a part by parameter
   // of(i).
   template <class Of>
-  Tensor normalized(std::size_t size, double epsilon, const Of& of, bool shift = true) {
+  Tensor normalized(std::size_t size, double epsilon, const Of& of, bool shift = true, bool centred = true) {
     out.values.clear();
     for (std::size_t begin = 0; begin < in.values.size(); begin += size) {
       double mean = 0, variance = 0;
-      for (std::size_t i = begin; i < begin + size; ++i) mean += in.values[i] / static_cast<double>(size);
+      for (std::size_t i = begin; centred && i < begin + size; ++i) mean += in.values[i] / static_cast<double>(size);
       for (std::size_t i = begin; i < begin + size; ++i)
         variance += std::pow(in.values[i] - mean, 2) / static_cast<double>(size);
       for (std::size_t i = begin; i < begin + size; ++i)
@@ -304,7 +304,7 @@ struct Naive {
   Tensor operator()(const LayerNorm& o) {
     const std::size_t size = parameters[0].values.size();
     return normalized(
-        size, static_cast<double>(o.epsilon), [=](std::size_t i) { return i % size; }, o.shift);
+        size, static_cast<double>(o.epsilon), [=](std::size_t i) { return i % size; }, o.shift, o.centred);
   }
 
   Tensor operator()(const GroupNorm& o) {

@@ -438,7 +438,8 @@ TEST_CASE("Attention of ONNX files with the heads in the last dimension") {
 TEST_CASE("Root mean square normalization of ONNX files") {
   SixPixels t;
   t.model.tensor<float>("scale", {3}, {1, 2, 3});
-  t.model.node("RMSNormalization", {"x", "scale"}, {"a"}, {{"epsilon", 0.5f}});
+  const char* op = GENERATE("RMSNormalization", "SimplifiedLayerNormalization");
+  t.model.node(op, {"x", "scale"}, {"a"}, {{"epsilon", 0.5f}});
   Values expected{0, 30, 200, 10, 255, 90};
   for (std::size_t i = 0; i < 6; ++i) {
     const double squares = i < 3 ? 900 + 40000 : 100 + 65025 + 8100;

@@ -414,6 +414,41 @@ TEST_CASE("Layer normalization by its parts is one layer") {
   }
 }
 
+// As PyTorch's newer exporter writes nn.RMSNorm, and Hugging Face's LlamaRMSNorm.
+TEST_CASE("Root mean square normalization by its parts is one layer") {
+  OnnxModel model = convolved();
+  model.parameter("norm.weight", {4}).number("two", 2).number("epsilon", 1e-3f);
+  model.node("Pow", {"c", "two"}, {"square"}).node("ReduceMean", {"square"}, {"mean"}, {{"axes", Wholes{-1}}});
+  model.node("Add", {"mean", "epsilon"}, {"plus"}).node("Sqrt", {"plus"}, {"root"});
+  model.node("Reciprocal", {"root"}, {"rsqrt"});
+  bool found = true;
+  SECTION("x times a reciprocal") {
+    model.node("Mul", {"c", "rsqrt"}, {"q"});
+  }
+  SECTION("a reciprocal times x") {
+    model.node("Mul", {"rsqrt", "c"}, {"q"});
+  }
+  SECTION("x divided by a root") {
+    model.node("Div", {"c", "root"}, {"q"});
+  }
+  SECTION("a root divided by x") {
+    model.node("Div", {"root", "c"}, {"q"});
+    found = false;
+  }
+  SECTION("another value times a reciprocal") {
+    model.node("Relu", {"c"}, {"d"}).node("Mul", {"d", "rsqrt"}, {"q"});
+    found = false;
+  }
+  model.node("Mul", {"norm.weight", "q"}, {"a"});
+  const Names made = pattern(model, "a");
+  CHECK((made == Names{"norm: layer norm 1x4x4x4"}) == found);
+  if (!found) return;
+  const ImportedNetwork network = model.classify("a", 4).read();
+  CHECK(!only<LayerNorm>(network).centred);
+  CHECK(!only<LayerNorm>(network).shift);
+  CHECK(only<LayerNorm>(network).epsilon == 1e-3f);
+}
+
 // As PyTorch's older exporter writes nn.MultiheadAttention: tokens before images, which are exchanged before and after.
 TEST_CASE("Attention by its parts is one layer") {
   OnnxModel model({2, 1, 6, 4});

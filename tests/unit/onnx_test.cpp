@@ -246,6 +246,23 @@ TEST_CASE("attention is exported to ONNX as products of matrices, and read as on
                                           "softmax cross-entropy"});
 }
 
+TEST_CASE("root mean square normalization is exported to ONNX in parts, and read as one layer", "[onnx]") {
+  const bool shift = GENERATE(false, true);
+  Graph g({6, 4, 1});
+  Value x = g.add("input", ImageInput{{0}, {1}}, {Graph::kImages});
+  x = g.add("norm", LayerNorm{.axis = 3, .epsilon = 1e-3f, .shift = shift, .centred = false}, {x});
+  x = g.add("dense", Dense{2}, {x});
+  g.add("loss", SoftmaxCrossEntropy{}, {x, Graph::kLabels});
+  const OnnxFile file = OnnxFile::parse(translated(g).SerializeAsString(), "net.onnx");
+  const ImportedNetwork network = read_network(file, exported_task(file));
+  const auto& norm = std::get<LayerNorm>(network.graph.nodes()[1].operation);
+  CHECK(norm.axis == 3);
+  CHECK(norm.epsilon == 1e-3f);
+  CHECK(norm.shift == shift);
+  CHECK(!norm.centred);
+  CHECK(network.graph.nodes()[1].name == "norm");
+}
+
 TEST_CASE("resized images are exported to ONNX by their sizes or their scales", "[onnx]") {
   Graph g({5, 7, 1});
   Value x = g.add("input", ImageInput{{0}, {1}}, {Graph::kImages});

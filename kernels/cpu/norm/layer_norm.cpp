@@ -14,7 +14,9 @@ constexpr std::size_t kParts = 16;
 class LayerNormOp : public PlainOp {
  public:
   LayerNormOp(const LayerNorm& operation, const TensorSpec& input)
-      : PlainOp({input}, output_shape(operation, {input.shape})), epsilon_(operation.epsilon) {
+      : PlainOp({input}, output_shape(operation, {input.shape})),
+        epsilon_(operation.epsilon),
+        centred_(operation.centred) {
     const auto declared = operation.parameters({input.shape});
     declare(declared);
     size_ = elements(declared[0].shape);
@@ -37,10 +39,8 @@ class LayerNormOp : public PlainOp {
     for (std::size_t row = 0; row < rows_; ++row) {
       const float* x = input(0) + row * size_;
       float* y = output() + row * size_;
-      float sum = 0, squares = 0;
-#pragma omp simd reduction(+ : sum)
-      for (std::size_t i = 0; i < size_; ++i) sum += x[i];
-      const float mean = sum / static_cast<float>(size_);
+      const float mean = centred_ ? mean_of(x) : 0;
+      float squares = 0;
 #pragma omp simd reduction(+ : squares)
       for (std::size_t i = 0; i < size_; ++i) squares += (x[i] - mean) * (x[i] - mean);
       const float factor = 1 / std::sqrt(squares / static_cast<float>(size_) + epsilon_);
@@ -53,7 +53,15 @@ class LayerNormOp : public PlainOp {
     }
   }
 
-  // With n = (x - mean) factor and g = dy scale: dx = factor (g - mean(g) - n mean(g n)).
+  float mean_of(const float* x) const {
+    float sum = 0;
+#pragma omp simd reduction(+ : sum)
+    for (std::size_t i = 0; i < size_; ++i) sum += x[i];
+    return sum / static_cast<float>(size_);
+  }
+
+  // With n = (x - mean) factor and g = dy scale: dx = factor (g - mean(g) - n mean(g n)). If not centred, there is no
+  // mean(g).
   void differentiate() override {
     const float* scale = parameter(0);
     const std::span<float> sums = floats(own_scratch());
@@ -76,7 +84,7 @@ class LayerNormOp : public PlainOp {
         }
         if (input_gradient(0) == nullptr) continue;
         float* dx = input_gradient(0) + row * size_;
-        const float a = sum / static_cast<float>(size_), b = products / static_cast<float>(size_);
+        const float a = centred_ ? sum / static_cast<float>(size_) : 0, b = products / static_cast<float>(size_);
         for (std::size_t i = 0; i < size_; ++i) dx[i] = factor * (dy[i] * scale[i] - a - (x[i] - mean) * factor * b);
       }
     }
@@ -89,6 +97,7 @@ class LayerNormOp : public PlainOp {
   }
 
   float epsilon_;
+  bool centred_;
   std::size_t size_, rows_;
   std::vector<float> mean_, factor_;  // each row's
 };

@@ -184,6 +184,7 @@ TEST_CASE("on a GPU: softmax and norms") {
   check_against_cpu(gpu, Softmax{}, {{2, 3, 5, 300}}, wanted);
   for (const bool shift : {true, false}) {
     check_against_cpu(gpu, LayerNorm{.axis = 2, .shift = shift}, {{3, 5, 300}}, wanted);
+    check_against_cpu(gpu, LayerNorm{.axis = 2, .shift = shift, .centred = false}, {{3, 5, 301}}, wanted);
     check_against_cpu(gpu, LayerNorm{.axis = 1, .epsilon = 1e-3f, .shift = shift}, {{30, 5, 4}}, wanted);
   }
   for (const Shape& shape : {Shape{2, 20, 5, 4}, Shape{1, 20, 17, 13}, Shape{3, 20, 7}})

@@ -14,16 +14,17 @@ struct Statistics {
 // `statistics` is null in inference; `shift` if there is none.
 template <class T>
 __global__ void layer_norm(Predecessor previous, Rows rows, const T* input, const float* scale, const float* shift,
-                           float size, float epsilon, Statistics* statistics, T* output) {
+                           float size, float epsilon, bool centred, Statistics* statistics, T* output) {
   await(previous);
   rows.for_each([&](std::size_t row) {
     const std::size_t begin = row * rows.vectors;
     float sum = 0, squares = 0;
-    rows.for_each_vector<T>([&](unsigned vector, unsigned) {
-      const Vector<T> values = load(input, begin + vector);
-      for (unsigned k = 0; k < kLanes<T>; ++k) sum += values.at[k];
-    });
-    const float mean = warp_sum(sum) / size;
+    if (centred)
+      rows.for_each_vector<T>([&](unsigned vector, unsigned) {
+        const Vector<T> values = load(input, begin + vector);
+        for (unsigned k = 0; k < kLanes<T>; ++k) sum += values.at[k];
+      });
+    const float mean = centred ? warp_sum(sum) / size : 0;
     rows.for_each_vector<T>([&](unsigned vector, unsigned used) {
       const Vector<T> values = load(input, begin + vector);
       for (unsigned k = 0; k < used; ++k) squares += (values.at[k] - mean) * (values.at[k] - mean);
@@ -42,10 +43,12 @@ __global__ void layer_norm(Predecessor previous, Rows rows, const T* input, cons
   });
 }
 
-// With n = (x - mean) factor and g = dy scale: dx = factor (g - mean(g) - n mean(g n)).
+// With n = (x - mean) factor and g = dy scale: dx = factor (g - mean(g) - n mean(g n)). If not centred, there is no
+// mean(g).
 template <class T>
 __global__ void layer_norm_backward(Predecessor previous, Rows rows, const T* input, const float* scale, float size,
-                                    const Statistics* statistics, const T* output_gradient, InputGradient<T> to) {
+                                    bool centred, const Statistics* statistics, const T* output_gradient,
+                                    InputGradient<T> to) {
   await(previous);
   rows.for_each([&](std::size_t row) {
     const std::size_t begin = row * rows.vectors;
@@ -69,7 +72,7 @@ __global__ void layer_norm_backward(Predecessor previous, Rows rows, const T* in
         products += g.at[k] * n.at[k];
       }
     });
-    const float a = warp_sum(sum) / size, b = warp_sum(products) / size;
+    const float a = centred ? warp_sum(sum) / size : 0, b = warp_sum(products) / size;
     for_each_pair([&](unsigned vector, const Vector<T>& n, Vector<T> g, unsigned used) {
       for (unsigned k = 0; k < kLanes<T>; ++k) g.at[k] = k < used ? factor * (g.at[k] - a - n.at[k] * b) : 0;
       to.put(g, begin + vector);
@@ -119,6 +122,7 @@ class LayerNormOp : public Op {
   LayerNormOp(const LayerNorm& operation, const TensorSpec& input, Mode mode, Context& context)
       : context_(context),
         epsilon_(operation.epsilon),
+        centred_(operation.centred),
         rows_(rows(operation, input)),
         columns_(rows_.rows, std::size_t{rows_.vectors} * kLanes<T>, kLanes<T>, context.multiprocessors) {
     info_.output = input;
@@ -140,7 +144,7 @@ class LayerNormOp : public Op {
 
   void forward() override {
     over_rows(layer_norm<T>, rows_, context_, data<T>(bindings_.inputs[0]), scale(), shift(bindings_.parameters), size_,
-              epsilon_, statistics(), data<T>(bindings_.output));
+              epsilon_, centred_, statistics(), data<T>(bindings_.output));
   }
 
   void backward(float) override {
@@ -150,7 +154,7 @@ class LayerNormOp : public Op {
     launch(layer_norm_sums<T>, columns_.grid(), columns_.block(), context_.lane.get(), columns_, input, gradient,
            statistics(), static_cast<Sums<2>*>(workspace_), data<unsigned>(counters_.view()), parameters);
     if (const InputGradient<T> to(bindings_, 0); to.wanted())
-      over_rows(layer_norm_backward<T>, rows_, context_, input, scale(), size_, statistics(), gradient, to);
+      over_rows(layer_norm_backward<T>, rows_, context_, input, scale(), size_, centred_, statistics(), gradient, to);
   }
 
  private:
@@ -168,7 +172,9 @@ class LayerNormOp : public Op {
   static float* shift(const std::vector<DeviceView>& of) { return of.size() > 1 ? data<float>(of[1]) : nullptr; }
 
   Context& context_;
-  float epsilon_, size_ = 0;  // elements in a row without padding
+  float epsilon_;
+  bool centred_;
+  float size_ = 0;  // elements in a row without padding
   Rows rows_;
   Columns columns_;
   Buffer statistics_, counters_;  // statistics for each row; both are empty in inference
