@@ -11,10 +11,10 @@ import manual
 from manual import ROOT
 
 OPTION = re.compile(r"(?<![\w-])(--[a-z][a-z0-9-]*[a-z0-9])\b(?!-)")
-# Options of other programs: MPI's, Slurm's, CMake's.
+# Options of other programs: MPI's, Slurm's, CMake's, Horovod's.
 FOREIGN = {"--allow-run-as-root", "--oversubscribe", "--enable-recovery", "--with-ft", "--host", "--mpi", "--nodes", "--install",
            "--prefix", "--ntasks-per-node", "--cpus-per-task", "--gpus-per-node", "--gpus-per-task", "--no-kill", "--logdir",
-           "--pid"}
+           "--pid", "--network-interfaces", "--check-build", "--min-np"}
 
 
 def pages():
