@@ -124,6 +124,7 @@ struct DeviceInfo {
   DataType value_type = DataType::f32;  // for activations
   bool shares_host_memory = true;       // device memory is the process's own
   bool records = false;                 // recorded work runs faster, see Device::record()
+  std::size_t free_bytes = 0;           // on a GPU when it was opened, for each process that uses it
 };
 
 // An in-order lane of work on a processor: the interface between what is computed and how. On a GPU, all functions
@@ -189,13 +190,22 @@ class Device : public Lane {
   const DeviceInfo info_;
 };
 
+// How to choose among a library's plans, on GPUs.
+struct Tuning {
+  std::string file{};         // with measured plans; empty: heuristics choose
+  bool deterministic = true;  // chooses no plans whose results differ from run to run
+  // Called now and then with a line for the user while plans are measured.
+  std::function<void(const std::string& line)> report = [](const std::string&) {};
+};
+
 // The device that a rank requests, and how it computes.
 struct DeviceRequest {
   std::string name = "auto";             // "cpu", "cuda", or "auto": a GPU if there is one
   int threads = 0;                       // on the CPU; 0: a thread for each processor that this process may use
   std::optional<Precision> precision{};  // bf16 on a GPU and fp32 on a CPU, if not set
   int gpu = 0;                           // the GPU's number
-  std::string tuning{};                  // file with measured convolution plans; empty: heuristics choose
+  int sharing = 1;                       // processes that use this GPU
+  Tuning tuning{};                       // convolutions'
 };
 
 // Throws Error if there is no such device on this machine, or if it does not support the precision.

@@ -54,7 +54,7 @@ MODULES = {
     "src/text": {"kernels/base", "src/io"},
     "src/onnx": MODELS | KERNELS | {"src/io"},
     "src/import": {"kernels/base", "collectives/world", "src/io", "src/text", "src/job", "src/data"},
-    "src/step": MODELS | KERNELS | COMM | {"kernels/cpu/loops", "src/io", "src/job", "src/data"},
+    "src/step": MODELS | KERNELS | COMM | {"kernels/cpu/loops", "kernels/cuda", "src/io", "src/job", "src/data"},
     "src/checkpoint": MODELS | KERNELS | COMM | {"src/io", "src/data", "src/step"},
     "src/metrics": KERNELS | {"src/io", "src/step"},
     "src/scaling": MODELS | KERNELS | {"collectives", "collectives/ring", "collectives/host",

@@ -43,9 +43,16 @@ Context make_context(const DeviceRequest& request) {
   context.multiprocessors = gpu.multiProcessorCount;
   context.lane = make_stream();
   context.convolutions = make_convolution_planner(request.tuning);
-  context.matmuls = make_matmul_planner(request.tuning);
+  context.matmuls = make_matmul_planner(request.tuning.file);
   context.attention = make_attention_planner();
   return context;
+}
+
+std::size_t free_bytes(int number) {
+  std::size_t free = 0, total = 0;
+  check(cudaSetDevice(number));
+  check(cudaMemGetInfo(&free, &total));
+  return free;
 }
 
 DeviceInfo info_of(const DeviceRequest& request) {
@@ -56,7 +63,8 @@ DeviceInfo info_of(const DeviceRequest& request) {
                           static_cast<double>(properties(request.gpu).totalGlobalMem) / kGiB, to_string(precision)),
           .value_type = annulus::value_type(precision),
           .shares_host_memory = false,
-          .records = true};
+          .records = true,
+          .free_bytes = free_bytes(request.gpu) / static_cast<std::size_t>(request.sharing)};
 }
 
 }  // namespace
@@ -232,11 +240,6 @@ std::string gpu_name(int number) {
   std::array<char, 32> bus{};
   cuda::check(cudaDeviceGetPCIBusId(bus.data(), static_cast<int>(bus.size()), number));
   return fmt::format("{}, {}", bus.data(), cuda::properties(number).name);
-}
-
-std::size_t gpu_memory_in_use() {
-  std::size_t free = 0, total = 0;
-  return cudaMemGetInfo(&free, &total) == cudaSuccess ? total - free : 0;
 }
 
 void use_gpu(int number) {

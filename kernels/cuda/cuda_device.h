@@ -16,6 +16,7 @@ class CudaDevice final : public Device {
 
   cudaStream_t lane() const { return context_.lane.get(); }  // within run_beside() the lane beside it
   int number() const { return number_; }
+  Precision precision() const { return context_.precision; }
 
   std::unique_ptr<Op> plan(const Operation& operation, const std::vector<TensorSpec>& inputs, Mode mode,
                            const std::vector<TensorSpec>& parameters) override;

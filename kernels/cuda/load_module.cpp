@@ -6,7 +6,6 @@
 #include <string_view>
 
 #include "kernels/base/error.h"
-#include "kernels/cuda/make_cuda_device.h"
 #include "kernels/cuda/module.h"
 
 namespace annulus {
@@ -87,8 +86,16 @@ void use_gpu(int number) {
   if (kernels() != nullptr) kernels()->use_gpu(number);
 }
 
-std::size_t gpu_memory_in_use() {
-  return kernels() == nullptr ? 0 : kernels()->gpu_memory_in_use();
+GpuMemory gpu_memory() {
+  return kernels() == nullptr ? GpuMemory{} : kernels()->gpu_memory();
+}
+
+std::optional<double> gpu_joules(int number) {
+  return kernels() == nullptr ? std::nullopt : kernels()->gpu_joules(number);
+}
+
+double product_flops_per_second(Device& device) {
+  return kernels()->product_flops_per_second(device);  // which have made the device
 }
 
 std::unique_ptr<JpegDecoder> make_jpeg_decoder(int gpu, std::size_t channels) {

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "kernels/base/jpeg_decoder.h"
@@ -25,8 +26,19 @@ std::string gpu_name(int number);
 // Makes a GPU current in the calling thread. An error is left to make_cuda_device().
 void use_gpu(int number);
 
-// Returns the bytes in use on the current GPU, by all processes; 0 if that is unknown.
-std::size_t gpu_memory_in_use();
+// The current GPU's memory, in bytes.
+struct GpuMemory {
+  std::size_t arrays = 0;  // this process's
+  std::size_t in_use = 0;  // by all processes and libraries; 0 if unknown
+};
+GpuMemory gpu_memory();
+
+// Returns the joules that a GPU has taken since the driver was loaded. Nothing if NVML does not count them.
+std::optional<double> gpu_joules(int number);
+
+// Returns the FLOP/s of the fastest square matrix product in the device's precision. Measures a few sizes, in
+// hundredths of a second. REQUIRES: make_cuda_device() made the device.
+double product_flops_per_second(Device& device);
 
 // Makes a decoder from JPEG to RGB (3 channels) or gray (1) on this GPU, for the calling thread. Throws Error if nvJPEG
 // cannot be used.

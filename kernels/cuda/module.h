@@ -1,9 +1,11 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "kernels/base/jpeg_decoder.h"
+#include "kernels/cuda/make_cuda_device.h"
 #include "kernels/device.h"
 
 namespace annulus {
@@ -31,7 +33,9 @@ struct CudaKernels {
   int (*gpus_here)();
   std::string (*gpu_name)(int number);
   void (*use_gpu)(int number);
-  std::size_t (*gpu_memory_in_use)();
+  GpuMemory (*gpu_memory)();
+  std::optional<double> (*gpu_joules)(int number);
+  double (*product_flops_per_second)(Device& device);
   std::unique_ptr<JpegDecoder> (*make_jpeg_decoder)(int gpu, std::size_t channels);
   std::unique_ptr<Device> (*make_cuda_device)(const DeviceRequest& request);
 };

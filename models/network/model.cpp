@@ -17,29 +17,47 @@ Graph planned_graph(const Graph& graph) {
 
 namespace {
 
-// `needed`: bytes.
-void expect_memory(const Graph& graph, std::size_t batch, double needed) {
-  constexpr double kGiB = 1 << 30;
+struct Memory {
+  double bytes;
+  std::string name;
+};
+
+Memory memory_of(const Device& device) {
+  if (!device.info().shares_host_memory)
+    return {static_cast<double>(device.info().free_bytes), "this rank's share of the GPU's free memory"};
   const AllowedMemory& allowed = allowed_memory();
-  const std::size_t memory = memory_share();
-  if (needed <= static_cast<double>(memory)) return;
-  const std::string share = memory < allowed.bytes ? "this rank's share of " : "";
-  fail("this network takes at least {:.1f} GiB of memory with a batch of {}, and {}{} has {:.1f} GiB: {}",
-       needed / kGiB, graph.samples_text(batch), share, allowed.source, static_cast<double>(memory) / kGiB,
+  const std::size_t share = memory_share();
+  return {static_cast<double>(share), (share < allowed.bytes ? "this rank's share of " : "") + allowed.source};
+}
+
+// In bytes. `fits`: the largest batch that would fit; 0: unknown, or none.
+void expect_memory(const Memory& memory, const Graph& graph, std::size_t batch, double needed, std::size_t fits = 0) {
+  constexpr double kGiB = 1 << 30;
+  if (needed <= memory.bytes) return;
+  fail("this network takes at least {:.1f} GiB of memory with a batch of {}, and {} has {:.1f} GiB: {}{}",
+       needed / kGiB, graph.samples_text(batch), memory.name, memory.bytes / kGiB,
+       fits > 0 ? fmt::format("a batch of {} would fit; ", fits) : "",
        graph.reads_tokens() ? "use a smaller --batch (or train --accumulate) or --length"
                             : "use a smaller --batch (or train --accumulate), smaller images, or fewer classes");
 }
 
-// Checks a planned network's activations and gradients before their memory is allocated. (A node's ranks may share the
-// weights.)
-void expect_plan_to_fit(const Device& device, const Graph& graph, Mode mode, std::size_t batch,
-                        const Network& network) {
-  if (!device.info().shares_host_memory) return;
-  double gradients = 0;
-  if (mode == Mode::training)
-    for (const auto& of_node : network.parameter_layouts())
-      for (const TensorSpec& parameter : of_node) gradients += static_cast<double>(parameter.layout->bytes());
-  expect_memory(graph, batch, static_cast<double>(network.activation_plan().bytes()) + gradients);
+// Checks a planned network before memory is allocated: activations, and in training the gradients and `states` arrays
+// like them. (Ranks on CPUs may share a node's weights.)
+void expect_plan_to_fit(const Device& device, const Graph& graph, Mode mode, std::size_t batch, const Network& network,
+                        std::size_t states) {
+  // Left for what is not planned: images, masks and workspaces.
+  constexpr double kPerActivation = 1.0 / 8, kPerMemory = 1.0 / 32;
+  double parameters = 0;
+  for (const auto& of_node : network.parameter_layouts())
+    for (const TensorSpec& parameter : of_node) parameters += static_cast<double>(parameter.layout->bytes());
+  double arrays = mode == Mode::training ? 1 + static_cast<double>(states) : 0;
+  if (!device.info().shares_host_memory) arrays += device.info().value_type == DataType::f32 ? 1 : 1.5;
+  const auto activations = static_cast<double>(network.activation_plan().bytes());
+  const Memory memory = memory_of(device);
+  const double left = memory.bytes * (1 - kPerMemory) - arrays * parameters;
+  const auto fits =
+      static_cast<std::size_t>(std::max(0.0, left / (activations * (1 + kPerActivation))) * static_cast<double>(batch));
+  expect_memory(memory, graph, batch, activations + arrays * parameters, std::min(fits, batch - 1));
 }
 
 }  // namespace
@@ -54,7 +72,8 @@ void expect_to_fit(const Device& device, const Graph& graph, Mode mode, std::siz
     parameters += static_cast<double>(cost.gradient_bytes());
     largest = std::max(largest, static_cast<double>(cost.activation_bytes));
   }
-  expect_memory(graph, batch, (mode == Mode::training ? 2 : 1) * parameters + static_cast<double>(batch) * largest);
+  expect_memory(memory_of(device), graph, batch,
+                (mode == Mode::training ? 2 : 1) * parameters + static_cast<double>(batch) * largest);
 }
 
 std::size_t activation_arena_bytes(Device& device, const Graph& graph, Mode mode, std::size_t batch) {
@@ -64,11 +83,11 @@ std::size_t activation_arena_bytes(Device& device, const Graph& graph, Mode mode
 
 Model::Model(Device& device, const Graph& graph, Mode mode, std::size_t batch,
              const Parameters::Allocate& allocate_gradients, const Network::Planned& planned,
-             const Parameters::Allocate& allocate_weights, const std::optional<Range>& stage)
-    : device_(device), graph_(planned_graph(graph)), planned_(planned), stage_(stage) {
+             const Parameters::Allocate& allocate_weights, const std::optional<Range>& stage, std::size_t states)
+    : device_(device), graph_(planned_graph(graph)), planned_(planned), stage_(stage), states_(states) {
   expect_to_fit(device, graph_, mode, batch, stage);
   auto first = std::make_unique<Network>(device, graph_, mode, batch, layouts_, planned_, stage_);
-  expect_plan_to_fit(device, graph_, mode, batch, *first);
+  expect_plan_to_fit(device, graph_, mode, batch, *first, states_);
   layouts_ = first->parameter_layouts();
   parameters_ = std::make_unique<Parameters>(device, graph_, layouts_, allocate_gradients, allocate_weights, stage);
   first->bind(*parameters_, memory_.try_emplace(0, device).first->second);
@@ -79,7 +98,7 @@ Network& Model::network(Mode mode, std::size_t batch, std::size_t slot) {
   auto& network = networks_[{mode, batch, slot}];
   if (!network) {
     network = std::make_unique<Network>(device_, graph_, mode, batch, layouts_, planned_, stage_);
-    expect_plan_to_fit(device_, graph_, mode, batch, *network);
+    expect_plan_to_fit(device_, graph_, mode, batch, *network, states_);
     network->bind(*parameters_, memory_.try_emplace(slot, device_).first->second);
     network->link(links_);
     if (mode == Mode::training) {
@@ -89,6 +108,12 @@ Network& Model::network(Mode mode, std::size_t batch, std::size_t slot) {
     }
   }
   return *network;
+}
+
+std::size_t Model::activation_bytes() const {
+  std::size_t sum = 0;
+  for (const auto& [slot, arena] : memory_) sum += arena.bytes();
+  return sum;
 }
 
 const std::optional<Network::EmbeddingGradient>& Model::embedding_gradient() const {

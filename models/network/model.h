@@ -26,15 +26,18 @@ std::size_t activation_arena_bytes(Device& device, const Graph& graph, Mode mode
 class Model {
  public:
   // The parameters' layouts are chosen for this mode and batch size. `stage`: the stage's nodes in planned_graph(); all
-  // if empty. The device must outlive the model.
+  // if empty. `states`: arrays like the gradients that the caller allocates afterwards. The device must outlive the
+  // model. Throws Error, before it allocates, if memory is too small for all that was planned.
   Model(
       Device& device, const Graph& graph, Mode mode, std::size_t batch,
       const Parameters::Allocate& allocate_gradients = {}, const Network::Planned& planned = [] {},
-      const Parameters::Allocate& allocate_weights = {}, const std::optional<Range>& stage = {});
+      const Parameters::Allocate& allocate_weights = {}, const std::optional<Range>& stage = {},
+      std::size_t states = 0);
 
   Device& device() { return device_; }
   const Graph& graph() const { return graph_; }
   Parameters& parameters() const { return *parameters_; }
+  std::size_t activation_bytes() const;  // in all networks' arenas
 
   // Plans the network on the first call for this mode and batch size. REQUIRES: that call is before the first step.
   // Networks in the same slot share activation memory: to run forward before an earlier batch's backward has run, use
@@ -56,6 +59,7 @@ class Model {
   const Graph graph_;
   const Network::Planned planned_;
   const std::optional<Range> stage_;
+  const std::size_t states_;
   std::vector<std::vector<TensorSpec>> layouts_;
   std::unique_ptr<Parameters> parameters_;
   std::map<std::size_t, ActivationArena> memory_;                                            // by slot

@@ -14,6 +14,12 @@ DeviceView ActivationArena::of(std::size_t bytes) {
   return buffers_.back().view();
 }
 
+std::size_t ActivationArena::bytes() const {
+  std::size_t sum = 0;
+  for (const Buffer& buffer : buffers_) sum += buffer.view().bytes;
+  return sum;
+}
+
 Network::Network(Device& device, const Graph& graph, Mode mode, std::size_t batch,
                  const std::vector<std::vector<TensorSpec>>& layouts, const Planned& planned,
                  const std::optional<Range>& stage)

@@ -35,6 +35,7 @@ class ActivationArena {
 
   // Returns at least `bytes` of memory. Memory returned earlier, which was too small, stays valid.
   DeviceView of(std::size_t bytes);
+  std::size_t bytes() const;
 
  private:
   Device& device_;

@@ -14,6 +14,7 @@
 #include "src/io/terminal.h"
 #include "src/io/version.h"
 #include "src/job/foreign_launcher.h"
+#include "src/job/gpu_use.h"
 #include "src/job/instruction_sets.h"
 #include "src/job/machine.h"
 #include "src/job/memory_share.h"
@@ -50,6 +51,13 @@ void print_gpus() {
   if (const std::string why = why_no_gpu(); !why.empty()) return line("cuda", "no: " + why);
   for (int gpu = 0; gpu < gpus_here(); ++gpu) line(gpu == 0 ? "cuda" : "", "yes: " + gpu_name(gpu));
   print_jpeg_decoder();
+}
+
+void print_gpu_use(const Device& device, int gpu) {
+  line("gpu memory", fmt::format("{} free for each rank on it, {} in use", format_bytes(device.info().free_bytes),
+                                 format_bytes(gpu_memory().in_use)));
+  line("deterministic", "yes, unless --deterministic off lets --tune choose sums that differ from run to run");
+  line("energy", gpu_joules(gpu) ? "counted by NVML" : "unknown: NVML does not count it");
 }
 
 // Prints the usable all-reduces, and why others are unavailable. Making an all-reduce is collective.
@@ -104,6 +112,7 @@ void doctor(const World& world) {
   const auto device = open_device(world, {});
   const std::string warning = device_warning(world, *device);
   if (world.root() && !warning.empty()) line("", warning_mark() + warning);
+  if (world.root() && !device->info().shares_host_memory) print_gpu_use(*device, gpu_of(world));
   try_all_reduces(world, *device);
   if (!world.root()) return;
   fmt::print("when to use a strategy (train --strategy)\n");

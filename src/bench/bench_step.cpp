@@ -40,6 +40,7 @@
 #include "src/step/replicas.h"
 #include "src/step/timeline.h"
 #include "src/step/utilization.h"
+#include "src/train/faster_plans.h"
 #include "src/train/replica.h"
 #include "src/train/training_setup.h"
 
@@ -147,7 +148,9 @@ struct Candidate {
                  split(options.global_batch, options.shards > 0 ? options.shards : world.size(), 0).size(),
                  step_options(world, options, options.global_batch), kRate},
                 *all_reduce, record),
-        buckets(to_string(resolve(options.buckets, replica.model.parameters(), *all_reduce))) {
+        buckets(to_string(resolve(options.buckets, replica.model.parameters(), *all_reduce))),
+        on_gpu(!device.info().shares_host_memory),
+        energy(world, device) {
     replica.model.parameters().initialize(options.seed);
     replica.ledger.observe([this](double wall_seconds, double compute_seconds) {
       seconds.push_back(wall_seconds);
@@ -166,17 +169,20 @@ struct Candidate {
   std::string name;  // all-reduce and strategy
   std::unique_ptr<AllReduce> all_reduce;
   Replica replica;
-  std::string buckets;                  // their size
+  std::string buckets;  // their size
+  const bool on_gpu;
+  EnergyMeter energy;                   // while steps are measured
   std::uint64_t after_first_steps = 0;  // checksum
   std::vector<double> seconds;          // for every step
   std::vector<double> compute;          // each step's seconds of computing, the ranks' mean
   std::vector<Accounts> turns;
-  Accounts accounts;  // for typical turns
+  Accounts accounts;             // for typical turns
+  std::optional<Energy> joules;  // for all steps
 };
 using Candidates = std::deque<Candidate>;  // a deque because they cannot be moved
 
 // Checks the memory before allocating, because it would take minutes until a model that is too large fails. On a GPU
-// the first failing allocation reports it.
+// the model does.
 void report_memory(const World& world, const BenchStepOptions& options, const Graph& graph, Device& device) {
   if (!device.info().shares_host_memory) return;
   expect_to_fit(device, graph, Mode::training, options.batch);
@@ -326,15 +332,18 @@ void take_turns(const World& world, Candidates& candidates, const Batch& batch, 
         meter.show("all-reduce " + candidate.name, static_cast<double>(step) / steps,
                    fmt::format("{} steps", candidate.seconds.size()));
       world.barrier();  // without all-reduces, ranks drift apart
+      candidate.energy.begin_steps();
       for (std::size_t i = 0; i < turns.steps; ++i) {
         timeline.begin_step(++step);
         make_step(candidate, batch);
       }
       candidate.replica.step->finish();
+      candidate.energy.end_steps();
       candidate.turns.push_back(candidate.replica.ledger.close(world));
     }
   meter.clear();
   for (Candidate& candidate : candidates) {
+    candidate.joules = candidate.energy.total(world);
     world.maximum(candidate.seconds);
     candidate.accounts = typical_accounts(candidate.turns, candidate.seconds);
     world.sum(candidate.compute);
@@ -396,6 +405,7 @@ void print(const Candidates& candidates, const StepWork& work) {
   for (const Candidate& c : candidates) {
     fmt::print("\nall-reduce {}: {}", c.name, ledger_table(c.accounts));
     if (const std::string late = lateness_line(c.accounts); !late.empty()) fmt::print("  {}\n", late);
+    if (c.on_gpu) fmt::print("  {}\n", energy_line(c.joules, c.seconds.size()));
   }
 }
 
@@ -422,7 +432,8 @@ nlohmann::json row(const Candidate& c, const World& world, const BenchStepOption
                       {"min_seconds", found.shortest_step},
                       {"compute_seconds", found.compute},
                       {work.unit.speed_name(), found.speed},
-                      {"ledger", ledger_json(c.accounts)}};
+                      {"ledger", ledger_json(c.accounts)},
+                      {"energy", energy_json(c.joules, c.seconds.size())}};
   if (found.mfu) json["mfu"] = *found.mfu;
   if (options.shards > 0) json["checksum"] = fmt::format("{:016x}", c.after_first_steps);
   return json;
@@ -455,7 +466,7 @@ void bench_step(const World& world, const BenchStepOptions& given) {
   options.global_batch = options.batch * static_cast<std::size_t>(world.size());
   global_batch_of(world, options);  // throws Error if the shards do not fit
   check_consistent(world, options, trained ? &trained->checkpoint() : nullptr);
-  const auto device = open_device(world, options.device);
+  auto device = open_device(world, options.device);
   const std::string warning = device_warning(world, *device);
   Activity activity;
   RunRecord record(world, options, activity);
@@ -463,6 +474,8 @@ void bench_step(const World& world, const BenchStepOptions& given) {
   std::optional<Data> data;
   if (!options.data.files.empty()) data.emplace(options);
   const Graph graph = graph_of(options, trained ? &*trained : nullptr, data ? &*data : nullptr);
+  device =
+      keep_faster_plans(world, options.device, std::move(device), graph, network_name(options.model), options.batch);
   report_memory(world, options, graph, *device);
   const StepWork work{options.global_batch, SampleUnit(length_of(graph)), measure_utilization(world, *device, graph)};
   Candidates candidates;
@@ -481,6 +494,7 @@ void bench_step(const World& world, const BenchStepOptions& given) {
   auto peak_memory = static_cast<double>(peak_memory_bytes());
   world.maximum(std::span(&peak_memory, 1));
   const auto memory = static_cast<std::size_t>(peak_memory);
+  const auto gpu_memory = gpu_memory_use(world, candidates.front().replica.model, candidates.front().replica.optimizer);
   StepProfile profiled;
   if (!options.json.empty()) profiled = profile(world, candidates.front(), options, batch);
   if (!world.root()) return;
@@ -497,6 +511,7 @@ void bench_step(const World& world, const BenchStepOptions& given) {
   const std::string mark = warning_mark();
   if (!warning.empty()) fmt::print("{}{}\n", mark, warning);
   fmt::print("at most {} of memory on any rank\n", format_bytes(memory));
+  if (gpu_memory) fmt::print("at most {}\n", to_string(*gpu_memory));
   for (const Candidate& c : candidates)
     if (const std::string text = unused_wire(*c.all_reduce, parse_wire_type(options.wire)); !text.empty())
       fmt::print("{}{}\n", mark, text);
@@ -518,6 +533,7 @@ void bench_step(const World& world, const BenchStepOptions& given) {
                       {"rows", rows},
                       {"trained_steps", trained ? trained->checkpoint().run.step : 0},
                       {"profile", to_json(profiled)}};
+  if (gpu_memory) json["gpu_memory_bytes"] = to_json(*gpu_memory);
   if (const auto& peak = work.utilization.peak_flops_per_second) json["peak_flops_per_second"] = *peak;
   write_json(options.json, FileKind::step_benchmark, json);
 }

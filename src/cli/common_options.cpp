@@ -51,7 +51,12 @@ void add_device_options(CLI::App& command, DeviceOptions& options) {
       "Instruction set of CPUs: avx512, avx2, avx, sse4.1, or auto (the widest that all ranks have)")
       ->check(one_of({"auto", "avx512", "avx2", "avx", "sse4.1"}))
       ->capture_default_str();
-  add("--tune", options.tuning, "File for the fastest convolution plans, measured once (GPUs)")->type_name("FILE");
+  add("--tune", options.tuning, "File for the fastest convolution plans, measured once, for at most 30 s (GPUs)")
+      ->type_name("FILE");
+  add("--deterministic", options.deterministic,
+      "off: --tune may choose plans whose sums differ from run to run (GPUs, fp16)")
+      ->check(one_of({"on", "off"}))
+      ->capture_default_str();
 }
 
 CLI::Option* add_threads_option(CLI::App& command, int& threads) {

@@ -7,6 +7,7 @@
 
 #include "kernels/base/allowed_resources.h"
 #include "kernels/cuda/make_cuda_device.h"
+#include "src/job/gpu_use.h"
 #include "src/job/instruction_sets.h"
 #include "src/job/launched_rank.h"
 #include "src/job/machine.h"
@@ -20,11 +21,6 @@ namespace {
 bool every_rank_has_a_gpu(const World& world) {
   const std::vector<std::uint64_t> gpus = world.gather(static_cast<std::uint64_t>(gpus_here()));
   return std::ranges::find(gpus, 0u) == gpus.end();
-}
-
-int gpu_of(const World& world) {
-  const int gpus = gpus_here();
-  return gpus > 0 ? world.local_rank() % gpus : 0;
 }
 
 std::string gpu_address(int number) {
@@ -45,7 +41,10 @@ std::unique_ptr<Device> open_device(const World& world, const DeviceOptions& opt
   if (options.precision != "auto") request.precision = parse_precision(options.precision);
   request.gpu = gpu_of(world);
   share_memory_of_node(world);
-  request.tuning = options.tuning;
+  request.tuning.file = options.tuning;
+  request.tuning.deterministic = options.deterministic == "on";
+  if (world.root()) request.tuning.report = [](const std::string& line) { fmt::print(stderr, "annulus: {}\n", line); };
+  if (options.device != "cpu" && every_rank_has_a_gpu(world)) request.sharing = ranks_on_gpu(world).count;
   if (request.name == "cuda" && gpus_here() > 0) bind_to(processors_near(gpu_address(request.gpu)));
   if (request.name == "cpu") {
     const std::string differences = agree_on_instruction_set(world, options.instruction_set);
@@ -66,10 +65,6 @@ std::size_t decoding_threads(const World& world, const Device& device) {
 MakeJpegDecoder gpu_decoder(const World& world, const Device& device, std::size_t channels) {
   if (device.info().shares_host_memory) return {};
   return [gpu = gpu_of(world), channels] { return make_jpeg_decoder(gpu, channels); };
-}
-
-std::size_t gpu_memory_in_use(const Device& device) {
-  return device.info().shares_host_memory ? 0 : gpu_memory_in_use();
 }
 
 std::string device_warning(const World& world, const Device& device) {

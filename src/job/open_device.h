@@ -16,6 +16,7 @@ struct DeviceOptions {
   int threads = 0;                       // 0: see choose_threads()
   std::string instruction_set = "auto";  // of CPUs; see agree_on_instruction_set()
   std::filesystem::path tuning;          // file with measured convolution plans; empty: none
+  std::string deterministic = "on";      // off: see Tuning
 };
 
 // Makes the rank's GPU current before MPI_Init, as far as the rank's place on the node is known, because MPI libraries
@@ -33,9 +34,6 @@ std::size_t decoding_threads(const World& world, const Device& device);
 
 // Returns a factory of JPEG decoders on `device`'s GPU, for this rank's threads; empty if `device` is a CPU.
 MakeJpegDecoder gpu_decoder(const World& world, const Device& device, std::size_t channels);
-
-// Returns the bytes in use on `device`'s GPU, by all processes; 0 for a CPU.
-std::size_t gpu_memory_in_use(const Device& device);
 
 // Returns, on rank 0, a warning for the user if ranks share a GPU, or if GPUs are unused because not every rank has a
 // GPU; else empty. Collective.

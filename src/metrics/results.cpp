@@ -19,6 +19,7 @@ namespace annulus {
 namespace {
 
 constexpr std::size_t kMostJsonBytes = std::size_t{1} << 30;
+constexpr double kJoulesPerKilowattHour = 3.6e6;
 
 double per_second(std::size_t count, double seconds) {
   return seconds > 0 ? static_cast<double>(count) / seconds : 0;
@@ -81,6 +82,24 @@ nlohmann::json ledger_json(const Accounts& accounts) {
   const Lateness late = accounts.latest();
   json["latest"] = {{"rank", late.rank}, {"seconds_a_step", late.seconds}, {"share", late.share}, {"last", late.last}};
   return json;
+}
+
+nlohmann::json to_json(const GpuMemoryUse& use) {
+  return {{"weights", use.weights},         {"gradients", use.gradients},   {"states", use.states},
+          {"activations", use.activations}, {"workspaces", use.workspaces}, {"in_use", use.in_use}};
+}
+
+nlohmann::json energy_json(const std::optional<Energy>& energy, std::size_t steps) {
+  if (!energy) return "unknown";
+  return {{"joules_per_step", energy->steps / static_cast<double>(std::max<std::size_t>(steps, 1))},
+          {"kilowatt_hours", energy->all / kJoulesPerKilowattHour}};
+}
+
+std::string energy_line(const std::optional<Energy>& energy, std::size_t steps) {
+  if (!energy) return "energy: unknown, because NVML does not count it here";
+  return fmt::format("energy of the GPUs: {:.4g} J a step, {:.3g} kWh in all",
+                     energy->steps / static_cast<double>(std::max<std::size_t>(steps, 1)),
+                     energy->all / kJoulesPerKilowattHour);
 }
 
 std::string ledger_table(const Accounts& accounts) {
@@ -191,9 +210,11 @@ nlohmann::json to_json(const RunResult& r) {
                       {"global_batch", r.global_batch},
                       {"learning_rate", r.schedule},
                       {"device", r.device},
+                      {"deterministic", r.deterministic},
                       {"all_reduce", r.all_reduce},
                       {"buckets", r.buckets},
                       {"peak_memory_bytes", r.peak_memory_bytes},
+                      {"energy", energy_json(r.energy, r.accounts.mean().steps)},
                       {"train_" + r.unit.speed_name(), r.items_per_second()},
                       {"ledger", ledger_json(r.accounts)},
                       {"startup_seconds", r.startup_seconds},
@@ -206,6 +227,7 @@ nlohmann::json to_json(const RunResult& r) {
                       {"evaluations", r.earlier_evaluations},
                       {"data_changes", r.data_changes}};
   if (r.servers > 0) json["servers"] = r.servers;
+  if (r.gpu_memory) json["gpu_memory_bytes"] = to_json(*r.gpu_memory);
   if (r.pipeline) json["pipeline"] = to_json(*r.pipeline);
   for (const LostRank& loss : r.losses) json["losses"].push_back(to_json(loss));
   for (const EpochResult& epoch : r.epochs) json["epochs"].push_back(to_json(epoch, r.unit, r.utilization));
@@ -262,6 +284,7 @@ std::string summary(const RunResult& r) {
                         loss.rank, printable(loss.host), loss.fate(), loss.seconds, loss.step, loss.repeated_steps,
                         loss.repeated_steps == 1 ? "" : "s");
   text += ledger_table(r.accounts);
+  if (r.gpu_memory) text += to_string(*r.gpu_memory) + '\n' + energy_line(r.energy, r.accounts.mean().steps) + '\n';
   if (const std::string late = lateness_line(r.accounts); !late.empty()) text += "  " + late + '\n';
   if (const auto slow_down = find_slow_down(r.epochs)) text += slow_down->line() + '\n';
   text += fmt::format("{:.1f} s in all: start-up {:.1f}, steps {:.1f}, evaluation {:.1f}, checkpoints {:.1f}\n",

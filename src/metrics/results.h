@@ -8,7 +8,9 @@
 #include "kernels/update.h"
 #include "src/io/output_file.h"
 #include "src/io/sample_unit.h"
+#include "src/step/energy.h"
 #include "src/step/evaluate.h"
+#include "src/step/gpu_memory_use.h"
 #include "src/step/gradient_noise.h"
 #include "src/step/ledger.h"
 #include "src/step/utilization.h"
@@ -77,9 +79,12 @@ struct RunResult {
   Utilization utilization;
   std::string schedule;  // the learning rate's
   std::string device, all_reduce, buckets;
+  bool deterministic = true;  // see Tuning
   std::optional<PipelineResult> pipeline;
   // For each rank, until the first checkpoint: to write it, rank 0 has a copy of all parameters and states.
   std::vector<std::uint64_t> peak_memory_bytes;
+  std::optional<GpuMemoryUse> gpu_memory;  // until the last checkpoint; none on CPUs
+  std::optional<Energy> energy;            // that the GPUs took until the last epoch; none if it is unknown
   std::vector<nlohmann::json> earlier_epochs, earlier_evaluations;  // from the run that this run resumes
   std::vector<nlohmann::json> data_changes;  // for each resume with different data: the step and the difference
   std::vector<EpochResult> epochs;
@@ -99,6 +104,10 @@ struct RunResult {
 };
 
 nlohmann::json ledger_json(const Accounts& accounts);
+nlohmann::json to_json(const GpuMemoryUse& use);
+// Returns joules per step and kilowatt hours in all, or "unknown".
+nlohmann::json energy_json(const std::optional<Energy>& energy, std::size_t steps);
+std::string energy_line(const std::optional<Energy>& energy, std::size_t steps);
 std::string ledger_table(const Accounts& accounts);   // milliseconds per step, and shares
 std::string lateness_line(const Accounts& accounts);  // the latest rank; empty if the ranks do not wait
 nlohmann::json to_json(const Score& score);           // the images, and what was measured

@@ -7,6 +7,7 @@
 
 #include "kernels/cpu/loops/arithmetic.h"
 #include "models/graph/cost.h"
+#include "src/job/gpu_use.h"
 #include "src/job/threads.h"
 
 namespace annulus {
@@ -22,8 +23,7 @@ std::optional<double> Utilization::share(std::size_t samples, double seconds) co
 }
 
 std::string Utilization::peak_text() const {
-  return fmt::format("{:.1f} GFLOP/s, the measured peak of all threads with float32 in registers",
-                     1e-9 * *peak_flops_per_second);
+  return fmt::format("{:.1f} GFLOP/s, the measured peak of {}", 1e-9 * *peak_flops_per_second, peak_of);
 }
 
 double node_peak(std::span<const double> sums, std::span<const double> fastest, int processors) {
@@ -31,9 +31,13 @@ double node_peak(std::span<const double> sums, std::span<const double> fastest, 
   return processors > 0 ? std::min(sum, processors * std::ranges::max(fastest)) : sum;
 }
 
-Utilization measure_utilization(const World& world, const Device& device, const Graph& graph) {
+Utilization measure_utilization(const World& world, Device& device, const Graph& graph) {
   Utilization found{.sample_flops = static_cast<double>(total_cost(graph).training_flops), .peak_flops_per_second = {}};
-  if (!device.info().shares_host_memory) return found;
+  if (!device.info().shares_host_memory) {
+    found.peak_flops_per_second = products_of_gpus(world, device);
+    found.peak_of = "matrix products on all GPUs";
+    return found;
+  }
   const cpu::PeakRate own = cpu::peak_flops_per_second(kPeakSeconds);
   const World node = world.node();
   const double all = node_peak(node.gather(own.sum), node.gather(own.fastest), processors_of(node));

@@ -17,11 +17,12 @@ namespace annulus {
 //
 // The model FLOPs are those of forward and backward (Cost::training_flops). Recomputed activations count once. Winograd
 // convolutions count as direct ones, so networks of 3x3 convolutions may exceed 100 %. The peak is that of float32
-// multiply-adds in the vector registers of all threads of all ranks, measured at the start, which needs no knowledge of
-// clock rates and vector units; see node_peak().
+// multiply-adds in the vector registers of all threads of all ranks, or on GPUs that of matrix products in the device's
+// precision. It is measured at the start, which needs no knowledge of clock rates and vector units; see node_peak().
 struct Utilization {
   double sample_flops = 0;                      // of training on a sample
-  std::optional<double> peak_flops_per_second;  // of all ranks; unknown on GPUs, whose runtime does not report it
+  std::optional<double> peak_flops_per_second;  // of all ranks
+  std::string peak_of = "all threads with float32 in registers";
 
   // Returns the utilization of steps with this number of samples of all ranks. Nothing if it is unknown.
   std::optional<double> share(std::size_t samples, double seconds) const;
@@ -35,6 +36,6 @@ struct Utilization {
 double node_peak(std::span<const double> sums, std::span<const double> fastest, int processors);
 
 // Takes hundredths of a second. Collective; the same on every rank.
-Utilization measure_utilization(const World& world, const Device& device, const Graph& graph);
+Utilization measure_utilization(const World& world, Device& device, const Graph& graph);
 
 }  // namespace annulus

@@ -9,7 +9,6 @@
 #include "src/io/duration.h"
 #include "src/io/standard_output.h"
 #include "src/job/machine.h"
-#include "src/job/open_device.h"
 
 namespace annulus {
 namespace {
@@ -37,15 +36,13 @@ std::vector<std::string> rate_lines(const TrainingInputs& inputs, const RunState
 }
 
 // Names the rank with the most memory. Collective.
-std::string memory_text(const World& world, const Device& device) {
+std::string memory_text(const World& world) {
   const auto most = [&](std::uint64_t bytes) {
     const std::vector<std::uint64_t> all = world.gather(bytes);
     const auto largest = std::ranges::max_element(all);
     return fmt::format("{} (rank {})", format_bytes(*largest), largest - all.begin());
   };
-  const std::string text = fmt::format("at most {}, resident in these steps", most(peak_memory_bytes()));
-  const std::string gpu = most(gpu_memory_in_use(device));
-  return device.info().shares_host_memory ? text : fmt::format("{}; {} in use on a GPU", text, gpu);
+  return fmt::format("at most {}, resident in these steps", most(peak_memory_bytes()));
 }
 
 std::string time_text(const StepTrial& trial, std::uint64_t steps) {
@@ -80,12 +77,13 @@ std::string shares_text(const std::vector<std::uint64_t>& shares) {
   return text;
 }
 
-void report_dry_run(const TrainingInputs& inputs, const RunState& state, const StepTrial& trial) {
+void report_dry_run(const TrainingInputs& inputs, Replica& replica, const RunState& state, const StepTrial& trial) {
   const World& world = inputs.world;
   const std::uint64_t steps = steps_left(inputs, state);
   const std::size_t size = inputs.training->info().size;
   const std::string shares = shares_text(world.gather(std::uint64_t{inputs.share(inputs.global_batch)}));
-  const std::string memory = memory_text(world, *inputs.device);
+  const std::string memory = memory_text(world);
+  const auto gpu_memory = gpu_memory_use(world, replica.model, replica.optimizer);
   if (!world.root()) return;
   fmt::print("dry run, which writes nothing\n");
   fmt::print("  samples     {} in {} steps an epoch; {} steps {}\n", size, steps_of(size, inputs.global_batch), steps,
@@ -94,6 +92,7 @@ void report_dry_run(const TrainingInputs& inputs, const RunState& state, const S
   if (steps > 0)
     for (const std::string& line : rate_lines(inputs, state, steps)) fmt::print("{}\n", line);
   fmt::print("  memory      {}\n", memory);
+  if (gpu_memory) fmt::print("              {}\n", to_string(*gpu_memory));
   print_anyway(fmt::format("  time        {}", time_text(trial, steps)));
 }
 

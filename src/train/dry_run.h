@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "src/train/replica.h"
 #include "src/train/training_inputs.h"
 
 namespace annulus {
@@ -20,6 +21,6 @@ std::uint64_t steps_left(const TrainingInputs& inputs, const RunState& state);
 std::string shares_text(const std::vector<std::uint64_t>& shares);
 
 // Prints what a run after `state` would do and need, on rank 0. Collective.
-void report_dry_run(const TrainingInputs& inputs, const RunState& state, const StepTrial& trial);
+void report_dry_run(const TrainingInputs& inputs, Replica& replica, const RunState& state, const StepTrial& trial);
 
 }  // namespace annulus

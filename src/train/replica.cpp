@@ -18,11 +18,15 @@ Graph graph_of(const TrainingInputs& inputs) {
   return graph_of(inputs.replicas(), inputs.options, inputs.network.onnx, inputs.task);
 }
 
+// Arrays like the parameters that a rank has beside weights and gradients.
+std::size_t states_of(const TrainOptions& options) {
+  return states(update_rule(options.optimizer)) + (options.accumulate > 1 ? 1 : 0) + (options.ema > 0 ? 1 : 0);
+}
+
 std::optional<PipelinePlan> plan_stages(const TrainingInputs& inputs, Activity& activity) {
   if (!inputs.pipeline) return std::nullopt;
   const TrainOptions& options = inputs.options;
-  const std::size_t states = options.optimizer.kind == "adamw" ? 2 : 1, earlier_parts = options.accumulate > 1 ? 1 : 0;
-  const std::size_t arenas = 2 + states + earlier_parts + (options.ema > 0 ? 1 : 0);  // with weights and gradients
+  const std::size_t arenas = 2 + states_of(options);  // with weights and gradients
   return plan_pipeline(inputs.world, *inputs.device, graph_of(inputs), stages_of(options.strategy), options.accumulate,
                        inputs.largest_pass(), arenas, activity);
 }
@@ -54,7 +58,8 @@ Replica::Replica(ReplicaPlan built_from, AllReduce& all_reduce_, RunRecord& reco
           built_from.device, std::move(built_from.graph), Mode::training, built_from.largest_pass,
           allocate_in(all_reduce), [&activity = record.activity] { activity.tick(); },
           allocate_weights(built_from.step.strategy, all_reduce),
-          plan ? std::optional(plan->nodes[link->stage()]) : std::nullopt),
+          plan ? std::optional(plan->nodes[link->stage()]) : std::nullopt,
+          kept_by(built_from.step.strategy) == Optimizer::Keeps::all ? states_of(built_from.options) : 0),
       optimizer(built_from.device, model.parameters(), update_rule(built_from.options.optimizer), built_from.rate,
                 built_from.options.ema, kept_by(built_from.step.strategy),
                 update_factors(built_from.options, model.graph())),

@@ -33,6 +33,7 @@
 #include "src/train/changed_options.h"
 #include "src/train/control.h"
 #include "src/train/dry_run.h"
+#include "src/train/faster_plans.h"
 #include "src/train/initial_weights.h"
 #include "src/train/survival.h"
 #include "src/train/take_over.h"
@@ -56,6 +57,13 @@ void check_consistent(const TrainingInputs& inputs) {
   for (const DataField& field : data_fields(inputs.training->info(), inputs.samples))
     agreement.add(field.name, field.value);
   agreement.check();
+}
+
+void choose_plans(TrainingInputs& inputs) {
+  const TrainOptions& options = inputs.options;
+  inputs.device = keep_faster_plans(inputs.world, options.device, std::move(inputs.device),
+                                    graph_of(inputs.replicas(), options, inputs.network.onnx, inputs.task),
+                                    network_name(options.model), inputs.largest_pass());
 }
 
 // A run writes only to the output folder. A folder holds one run, so earlier results are never lost. A dry run only
@@ -126,6 +134,7 @@ void fill_in(const TrainingInputs& inputs, const Replica& replica, RunResult& re
   result.utilization = measure_utilization(inputs.world, *inputs.device, replica.model.graph());
   result.schedule = inputs.schedule.description();
   result.device = inputs.device->info().description;
+  result.deterministic = inputs.options.device.deterministic == "on";
   result.all_reduce = replica.all_reduce.info().description;
   result.buckets = to_string(resolve(inputs.options.buckets, replica.model.parameters(), replica.all_reduce));
   if (!replica.plan) return;
@@ -282,6 +291,9 @@ int train_in(World& world, const TrainOptions& options, Watchdog& watchdog, Memb
   activity.enter(Phase::comparing);
   check_consistent(inputs);
 
+  activity.enter(Phase::tuning);
+  if (!inputs.pipeline) choose_plans(inputs);
+
   activity.enter(Phase::connecting);
   std::optional<FolderClaim> claim;  // rank 0's, or every rank's if any may have to write to the folder in the end
   const auto claim_folder = [&] { claim = claim_output(inputs); };
@@ -336,7 +348,7 @@ int train_in(World& world, const TrainOptions& options, Watchdog& watchdog, Memb
 
   if (options.dry_run) {
     const RunState before = state;
-    report_dry_run(inputs, before, TrainingRun(inputs, replica, record, state, nullptr).try_steps());
+    report_dry_run(inputs, replica, before, TrainingRun(inputs, replica, record, state, nullptr).try_steps());
     return 0;
   }
   if (world.root()) write_atomically(options.out / "config.toml", std::as_bytes(std::span(options.configuration)));

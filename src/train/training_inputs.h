@@ -52,7 +52,7 @@ struct TrainingInputs {
   const World& world;
   const TrainOptions& options;
   const std::optional<PipelineRanks> pipeline;  // none if every rank has the whole network
-  const std::unique_ptr<Device> device;
+  std::unique_ptr<Device> device;
   const std::unique_ptr<const Samples> training;
   InputPlan training_plan;
   const Task task;

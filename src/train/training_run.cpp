@@ -49,7 +49,8 @@ TrainingRun::TrainingRun(const TrainingInputs& inputs, Replica& replica, RunReco
       loader_(*inputs.training, inputs.training_plan, inputs.batches_from(state.cursor)),
       metrics_(world_, inputs_.replicas(), options_.metrics, options_.out, state.step, record.result.unit,
                record.result.utilization, *replica.step, replica.optimizer, replica.ledger, record.noise,
-               record.activity, [&record](const std::string& line) { record.progress.line_anyway(line); }) {
+               record.activity, [&record](const std::string& line) { record.progress.line_anyway(line); }),
+      energy_(world_, *inputs.device) {
   replica.step->hooks.peek_next = [this] { return loader_.peek(); };
   replica.step->hooks.before_part = [this](std::size_t number) { inject_before(state_.step + 1 + number); };
   if (const auto pace = inputs.strategy_plan().pace) pace_.emplace(*pace, inputs.workers());
@@ -119,6 +120,7 @@ bool TrainingRun::run_epoch() {
   EpochResult& epoch = begin_epoch();
   const TraceSpan span(record_.timeline.run(), "epoch", static_cast<std::int64_t>(epoch.epoch));
   begin_progress();
+  energy_.begin_steps();
   bool goes_on = true;
   while (goes_on && !inputs_.complete(state_) && state_.cursor.epoch < epoch.epoch) goes_on = run_step(epoch);
   close_epoch(epoch);
@@ -256,12 +258,15 @@ TrainingRun::Due TrainingRun::due(const StepPlan& step, const StepMetrics& metri
 
 // Evaluates first, because the checkpoint records the score.
 bool TrainingRun::follow_up(const Due& due) {
+  const bool pauses = due.stop || due.evaluation || due.checkpoint;
+  if (pauses) energy_.end_steps();
   const bool goes_on = !due.stop && (!due.evaluation || evaluate());
   const bool best = state_.score && judge();
   if (due.checkpoint || best || !goes_on || inputs_.complete(state_)) {
     checkpoint();
     handed_over_ = !inputs_.complete(state_) && next_job_waits();
   }
+  if (pauses) energy_.begin_steps();
   return goes_on && !handed_over_;
 }
 
@@ -350,6 +355,7 @@ void TrainingRun::checkpoint() {
   const double begun = now_seconds();
   await_checkpoint();
   record_.result.peak_memory_bytes = world_.gather(std::uint64_t{peak_memory_bytes()});
+  record_.result.gpu_memory = gpu_memory_use(world_, replica_.model, replica_.optimizer);
   record_.activity.enter(Activity::Phase::checkpoint);
   state_.ranks = static_cast<std::uint64_t>(world_.size());
   state_.shards = options_.shards;
@@ -428,9 +434,11 @@ CheckpointHeader TrainingRun::checkpoint_header() {
 
 void TrainingRun::close_epoch(EpochResult& epoch) {
   replica_.step->finish();
+  energy_.end_steps();
   record_.activity.enter(Activity::Phase::between_steps);
   epoch.accounts += replica_.ledger.close(world_, inputs_.replicas());
   record_.result.accounts += epoch.accounts;
+  record_.result.energy = energy_.total(world_);
   if (epoch.gradient_norms) *epoch.gradient_norms += replica_.optimizer.take_norms();
   epoch.seconds = epoch.accounts.mean().wall();
   epoch.train_loss /= static_cast<double>(epoch.images);

@@ -5,6 +5,7 @@
 #include "src/checkpoint/checkpoint_writer.h"
 #include "src/data/loader.h"
 #include "src/metrics/run_metrics.h"
+#include "src/step/energy.h"
 #include "src/train/dry_run.h"
 #include "src/train/interval.h"
 #include "src/train/replica.h"
@@ -82,6 +83,7 @@ class TrainingRun {
   Loader loader_;
   std::optional<Pace> pace_;  // none if steps have a given size
   RunMetrics metrics_;
+  EnergyMeter energy_;
   bool handed_over_ = false;  // to the next job
 };
 

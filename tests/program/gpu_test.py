@@ -885,6 +885,55 @@ class Measuring(GpuTest):
             self.assertGreaterEqual(event["ts"], backward["ts"])
         self.assertEqual(sum(e["name"].startswith("update of bucket") for e in events), len(of_buckets))
 
+    def test_memory_energy_and_utilization(self):
+        result = self.succeed(*self.training(self.folder / "out", epochs=2), ranks=2)
+        results = json.loads((self.folder / "out/results.json").read_text())
+        self.assertTrue(results["deterministic"])
+        memory = results["gpu_memory_bytes"]
+        self.assertAlmostEqual(memory["states"], 4 * 61706, delta=16384)  # lenet's parameters, with padded channels
+        self.assertAlmostEqual(memory["gradients"], memory["states"], delta=4096)
+        self.assertAlmostEqual(memory["weights"], 1.5 * memory["states"], delta=4096)
+        self.assertGreater(memory["activations"], 8 * 28 * 28 * 2)
+        self.assertGreater(memory["workspaces"], 0)
+        self.assertLessEqual(sum(memory.values()) - memory["in_use"], memory["in_use"])
+        # The emulated GPU, which both ranks share, takes 100 W.
+        energy, wall = results["energy"], results["ledger"]["wall"]
+        self.assertAlmostEqual(energy["joules_per_step"] * results["ledger"]["steps"], 100 * wall, delta=30 * wall + 1)
+        self.assertLessEqual(energy["kilowatt_hours"] * 3.6e6, 100 * result.seconds)
+        self.assertGreater(results["train_mfu"], 0)
+        for text in (r"of arrays on a GPU \(weights 38\d\.\d KiB, gradients 25\d\.\d KiB, states 25\d\.\d KiB, activations ",
+                     r"energy of the GPUs: [\d.]+ J a step, ", r"MFU .* measured peak of matrix products on all GPUs"):
+            self.assertRegex(result.out, text)
+        row, = self.rows("step", "--model", "mlp", "--batch", 4, "--seconds", 0.1, ranks=0)
+        self.assertAlmostEqual(row["energy"]["joules_per_step"], 100 * row["median_seconds"], delta=row["median_seconds"] * 50)
+
+    def test_tuned_plans_are_kept_if_the_passes_are_faster(self):
+        file = self.folder / "plans.json"
+        file.write_text('{"format": "annulus convolution tuning 1", "platforms": {}}')
+        step = ["bench", "step", "--device", "cuda", "--model", "lenet", "--batch", 4, "--seconds", 0.01, "--tune", file]
+        times = r"annulus: forward and backward take (\S+) ms, with tuned plans (\S+) ms: (these|the former) are used"
+        plain, tuned, used = re.fullmatch(times, self.succeed(*step).messages[0]).groups()
+        self.assertEqual(used, "these" if float(tuned) <= float(plain) else "the former")
+        content = json.loads(file.read_text())
+        known, = content["passes"].values()
+        known.update({"plain_seconds": 0.25, "tuned_seconds": 0.5})
+        file.write_text(json.dumps(content))
+        self.assertEqual(re.fullmatch(times, self.succeed(*step).messages[0]).groups(), ("250.000", "500.000", "the former"))
+
+    def test_unknown_energy(self):
+        results = self.train(self.folder / "out", model="mlp", max_steps=2, environment={"ANNULUS_EMULATED_NVML": "missing"})
+        self.assertEqual(results["energy"], "unknown")
+
+    def test_a_batch_that_does_not_fit(self):
+        small = {"ANNULUS_EMULATED_MEMORY": "48"}
+        step = ["bench", "step", "--device", "cuda", "--model", "lenet", "--seconds", 0.01]
+        result = run(*step, "--batch", 4096, environment=small)
+        self.assert_refused(result, r"takes at least [\d.]+ GiB of memory with a batch of 4096 images of 28x28x1, and this "
+                                    r"rank's share of the GPU's free memory has 0\.0 GiB: a batch of (\d+) would fit; use")
+        batch = int(re.search(r"a batch of (\d+) would fit", result.err)[1])
+        self.assertEqual(run(*step, "--batch", batch, environment=small).status, 0)
+        self.assert_refused(run(*step, "--batch", batch + batch // 4, environment=small), "would fit")
+
     def rows(self, *arguments, ranks=2):
         file = self.folder / "bench.json"
         self.succeed("bench", *arguments, "--device", "cuda", "--json", file, ranks=ranks)

@@ -1,6 +1,9 @@
 #include "kernels/cuda/runtime/runtime.h"
 
 #include <algorithm>
+#include <map>
+#include <mutex>
+#include <numeric>
 
 #include "kernels/base/error.h"
 
@@ -11,6 +14,34 @@ Event make_event(unsigned flags) {
   cudaEvent_t event = nullptr;
   check(cudaEventCreateWithFlags(&event, flags));
   return Event(event);
+}
+
+// Device memory by address. Thread-safe.
+class Allocations {
+ public:
+  void add(const void* address, std::size_t bytes) {
+    const std::scoped_lock lock(mutex_);
+    bytes_[address] = bytes;
+  }
+  void remove(const void* address) {
+    const std::scoped_lock lock(mutex_);
+    bytes_.erase(address);
+  }
+  std::size_t sum() {
+    const std::scoped_lock lock(mutex_);
+    return std::accumulate(bytes_.begin(), bytes_.end(), std::size_t{0},
+                           [](std::size_t sum, const auto& entry) { return sum + entry.second; });
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<const void*, std::size_t> bytes_;
+};
+
+// Never destroyed, because static buffers may be released after it.
+Allocations& allocations() {
+  static auto& all = *new Allocations;
+  return all;
 }
 
 }  // namespace
@@ -54,9 +85,17 @@ Buffer allocate_device(std::size_t bytes) {
     fail("cannot allocate {} bytes of GPU memory: use a smaller batch or model", bytes);
   }
   check(result);
-  Buffer buffer(static_cast<std::byte*>(address), bytes, [](std::byte* memory) { cudaFree(memory); });
+  allocations().add(address, bytes);
+  Buffer buffer(static_cast<std::byte*>(address), bytes, [](std::byte* memory) {
+    allocations().remove(memory);
+    cudaFree(memory);
+  });
   zero(buffer.view());
   return buffer;
+}
+
+std::size_t allocated_bytes() {
+  return allocations().sum();
 }
 
 void zero(DeviceView memory) {

@@ -35,6 +35,7 @@ Event make_timed_event();   // for cudaEventElapsedTime
 Event make_shared_event();  // an event that another process may open
 
 Buffer allocate_device(std::size_t bytes);          // zeroed; throws Error if there is not enough memory
+std::size_t allocated_bytes();                      // by allocate_device(), on all devices, and not yet released
 void zero(DeviceView memory);                       // complete on return and so valid for every stream
 Buffer to_device(std::span<const std::byte> host);  // a copy, also complete
 Buffer allocate_pinned(std::size_t bytes);          // host memory for copies to and from a device

@@ -3,10 +3,11 @@
 #include <cuda_runtime.h>
 
 #include <cstddef>
-#include <filesystem>
 #include <memory>
+#include <vector>
 
 #include "kernels/cuda/vendor/convolution_problem.h"
+#include "kernels/device.h"
 
 namespace annulus::cuda {
 
@@ -70,7 +71,8 @@ class ConvolutionPlan {
 
   virtual std::size_t workspace_bytes() const = 0;
 
-  // Returns immediately; the stream does the work. Results are bit-identical from run to run.
+  // Returns immediately; the stream does the work. Results are bit-identical from run to run, except for a fused pass's
+  // sums: on an H200 cuDNN adds up large tensors' statistics and gradients in no fixed order.
   virtual void run(const ConvolutionOperands& operands, void* workspace, cudaStream_t stream) = 0;
 };
 
@@ -81,14 +83,17 @@ class ConvolutionPlanner {
   // Throws Error if there is no plan for the problem.
   virtual std::unique_ptr<ConvolutionPlan> plan(const ConvolutionProblem& problem) = 0;
 
-  // Returns the layer's fastest passes, counting separate passes for what they leave out. Each has a plan. Chooses by
-  // measurements, so without a tuning file passes do nothing besides. REQUIRES: `layer` has 16-bit values, and no
-  // groups.
+  // Returns the layer's fastest passes, counting separate passes for what they leave out. Chooses by measurements, so
+  // without a tuning file passes do nothing besides; fuses only if tuning need not be deterministic. REQUIRES: `layer`
+  // has 16-bit values, and no groups.
   virtual ConvolutionPasses choose_passes(const ConvolutionProblem& layer, const NormsBeside& norms) = 0;
 };
 
 // Makes a planner for the current device. Chooses plans by the library's heuristics or, if `tuning` names a file, by
 // measurements: measures problems missing in the file once, and adds them.
-std::unique_ptr<ConvolutionPlanner> make_convolution_planner(const std::filesystem::path& tuning = {});
+std::unique_ptr<ConvolutionPlanner> make_convolution_planner(const Tuning& tuning = {});
+
+// Returns all plans that tuning could choose on the current device, for tests. Throws Error if there is none.
+std::vector<std::unique_ptr<ConvolutionPlan>> all_convolution_plans(const ConvolutionProblem& problem);
 
 }  // namespace annulus::cuda

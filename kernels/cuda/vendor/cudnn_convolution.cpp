@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -20,9 +21,10 @@ namespace {
 // Chooses plans by the tuner, if any, else by the library's heuristics.
 class Planner final : public ConvolutionPlanner {
  public:
-  Planner(cudnn::Handle handle, cudnn::Descriptor device, std::optional<ConvolutionTuning> tuning)
+  // `name`: the GPU's.
+  Planner(cudnn::Handle handle, cudnn::Descriptor device, const Tuning& tuning, const std::string& name)
       : engines_(std::move(handle), std::move(device)) {
-    if (tuning) tuner_.emplace(*std::move(tuning), engines_);
+    if (!tuning.file.empty()) tuner_.emplace(tuning, fmt::format("{}, cuDNN {}", name, cudnnGetVersion()), engines_);
   }
 
   std::unique_ptr<ConvolutionPlan> plan(const ConvolutionProblem& problem) override {
@@ -43,25 +45,30 @@ class Planner final : public ConvolutionPlanner {
   std::map<std::string, BuiltPointer> built_;  // a network has many equal layers
 };
 
-std::optional<ConvolutionTuning> open_tuning(const std::filesystem::path& file, const std::string& device) {
-  if (file.empty()) return {};
-  return ConvolutionTuning(file, fmt::format("{}, cuDNN {}", device, cudnnGetVersion()));
-}
-
 }  // namespace
 
-std::unique_ptr<ConvolutionPlanner> make_convolution_planner(const std::filesystem::path& tuning) {
+std::unique_ptr<ConvolutionPlanner> make_convolution_planner(const Tuning& tuning) {
   cudnn::Handle handle = cudnn::make_handle();
   cudnn::Descriptor device = cudnn::device_properties(handle.get());
-  return std::make_unique<Planner>(std::move(handle), std::move(device), open_tuning(tuning, current_device_name()));
+  return std::make_unique<Planner>(std::move(handle), std::move(device), tuning, current_device_name());
+}
+
+std::vector<std::unique_ptr<ConvolutionPlan>> all_convolution_plans(const ConvolutionProblem& problem) {
+  cudnn::Handle handle = cudnn::make_handle();
+  cudnn::Descriptor device = cudnn::device_properties(handle.get());
+  const ConvolutionEngines engines(std::move(handle), std::move(device));
+  std::vector<std::unique_ptr<ConvolutionPlan>> all;
+  for (const BuiltPointer& built : engines.usable(problem, std::numeric_limits<std::size_t>::max()))
+    all.push_back(engines.plan(built));
+  return all;
 }
 
 std::unique_ptr<ConvolutionPlanner> make_convolution_planner_for(const std::string& device_properties_json,
-                                                                 const std::filesystem::path& tuning) {
+                                                                 const Tuning& tuning) {
   const auto json = nlohmann::json::parse(device_properties_json, nullptr, false);
   if (!json.is_object()) fail("the properties of the GPU to plan for are not a JSON object");
-  return std::make_unique<Planner>(nullptr, cudnn::device_properties(device_properties_json),
-                                   open_tuning(tuning, json.value("deviceName", "unknown GPU")));
+  return std::make_unique<Planner>(nullptr, cudnn::device_properties(device_properties_json), tuning,
+                                   json.value("deviceName", "unknown GPU"));
 }
 
 }  // namespace annulus::cuda

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <filesystem>
 #include <memory>
 #include <string>
 
@@ -11,6 +10,6 @@ namespace annulus::cuda {
 // Makes a planner that builds CudnnConvolutionPlans for a GPU that this machine need not have, described in cuDNN's
 // JSON format. The plans cannot run or be measured, so a tuning file must contain all problems.
 std::unique_ptr<ConvolutionPlanner> make_convolution_planner_for(const std::string& device_properties_json,
-                                                                 const std::filesystem::path& tuning = {});
+                                                                 const Tuning& tuning = {});
 
 }  // namespace annulus::cuda

@@ -235,15 +235,6 @@ std::vector<Operand> operands(const ConvolutionProblem& problem) {
   return all;
 }
 
-std::vector<Operand> written_operands(const ConvolutionProblem& problem) {
-  if (problem.is<BackwardWeights>()) return {kWeights};
-  std::vector<Operand> all{problem.is<Forward>() ? kOutput : kInput};
-  if (problem.ends_block()) all.push_back(kInput);
-  if (problem.has_statistics()) all.insert(all.end(), {kSums, kSquares});
-  if (problem.sums_gradient()) all.insert(all.end(), {kGradientSum, kNormalizedSum});
-  return all;
-}
-
 std::size_t bytes(const ConvolutionProblem& problem, Operand operand) {
   const bool wide = operand >= kSums || (operand == kWeights && problem.has_wide_weights());
   return elements(extents(problem, operand)) * size_of(wide ? DataType::f32 : value_type(problem.precision));

@@ -38,9 +38,7 @@ enum Operand : std::int64_t {
   kFirstIntermediate
 };
 
-// Return all operands in a pass, and the operands that the pass writes.
-std::vector<Operand> operands(const ConvolutionProblem& problem);
-std::vector<Operand> written_operands(const ConvolutionProblem& problem);
+std::vector<Operand> operands(const ConvolutionProblem& problem);  // all in a pass
 
 using Addresses = std::array<void*, kFirstIntermediate - 1>;  // the operands' from kInput on
 inline Addresses addresses(const ConvolutionOperands& operands) {

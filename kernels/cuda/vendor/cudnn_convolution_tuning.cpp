@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/base/clock.h"
 #include "kernels/base/error.h"
 #include "kernels/cuda/runtime/runtime.h"
 #include "kernels/cuda/vendor/cudnn_convolution_graph.h"
@@ -21,7 +22,7 @@ namespace {
 // Memory to measure a problem on.
 class Scratch {
  public:
-  explicit Scratch(const ConvolutionProblem& problem) : written_(written_operands(problem)) {
+  explicit Scratch(const ConvolutionProblem& problem) {
     Addresses all{};
     for (const Operand operand : operands(problem)) {
       memory_[operand] = allocate_numbers(bytes(problem, operand));
@@ -36,28 +37,19 @@ class Scratch {
                               least);
   }
 
-  // Returns whether two runs' results are bit-identical. REQUIRES: the plan was measured.
-  bool repeats(ConvolutionPlan& plan) {
-    const auto results = [&] {
-      plan.run(operands_, workspace_.view().address, stopwatch_.stream());
-      check(cudaStreamSynchronize(stopwatch_.stream()));
-      std::vector<std::byte> all;
-      for (const Operand operand : written_) {
-        const DeviceView view = memory_.at(operand).view();
-        all.resize(all.size() + view.bytes);
-        check(cudaMemcpy(all.data() + all.size() - view.bytes, view.address, view.bytes, cudaMemcpyDeviceToHost));
-      }
-      return all;
-    };
-    return results() == results();
-  }
-
  private:
   Stopwatch stopwatch_;
-  std::vector<Operand> written_;
   std::map<Operand, Buffer> memory_;
   ConvolutionOperands operands_{};
   Buffer workspace_;
+};
+
+// Adds the time until it is destroyed.
+struct Spending {
+  double& seconds;
+  const double begun = now_seconds();
+
+  ~Spending() { seconds += now_seconds() - begun; }
 };
 
 }  // namespace
@@ -65,7 +57,7 @@ class Scratch {
 BuiltPointer ConvolutionTuner::fastest(const ConvolutionProblem& problem) {
   const std::string name = to_string(problem);
   const auto known = file_.find(name);
-  if (!known || !known->choice) return measure(problem);
+  if (!known || !known->choice) return spent() ? engines_.usable(problem, 1).front() : measure(problem);
   try {
     return engines_.build(problem, *known->choice);
   } catch (const Error& error) {
@@ -74,7 +66,8 @@ BuiltPointer ConvolutionTuner::fastest(const ConvolutionProblem& problem) {
   }
 }
 
-ConvolutionPasses ConvolutionTuner::choose_passes(const ConvolutionProblem& layer, const NormsBeside& norms) {
+ConvolutionPasses ConvolutionTuner::choose_passes(const ConvolutionProblem& layer, const NormsBeside& beside) {
+  const NormsBeside norms = fuses_ ? beside : NormsBeside{};
   const bool elsewhere = norms.before == NormsBeside::block_end;
   const bool summed = norms.before != NormsBeside::none && summed_is_faster(layer, elsewhere);
   const ConvolutionPasses with_statistics{.forward = {.statistics = norms.after}};
@@ -116,11 +109,13 @@ bool ConvolutionTuner::summed_is_faster(const ConvolutionProblem& layer, bool el
 
 template <class Measure>
 double ConvolutionTuner::known_or(const std::string& name, const Measure& measure) {
-  if (!file_.find(name)) {
-    expect_gpu(name);
-    file_.add(name, {.microseconds = measure()});
-  }
-  return file_.find(name)->microseconds;
+  if (const auto known = file_.find(name)) return known->microseconds;
+  if (spent()) return std::numeric_limits<double>::infinity();
+  expect_gpu(name);
+  const Spending spending{seconds_};
+  const double microseconds = measure();
+  file_.add(name, {.microseconds = microseconds});
+  return microseconds;
 }
 
 // Apart, a pass reads the gradient in 16 bits and writes it in 32: as many bytes as copying 3/2 gradients.
@@ -141,6 +136,7 @@ bool ConvolutionTuner::wide_weights_are_faster(const ConvolutionProblem& layer) 
 double ConvolutionTuner::microseconds(const ConvolutionProblem& problem) {
   const std::string name = to_string(problem);
   if (!file_.find(name)) {
+    if (spent()) return std::numeric_limits<double>::infinity();
     expect_gpu(name);
     try {
       measure(problem);
@@ -161,18 +157,21 @@ double ConvolutionTuner::copy_microseconds(std::size_t bytes) {
 }
 
 BuiltPointer ConvolutionTuner::measure(const ConvolutionProblem& problem) {
+  constexpr std::size_t kMostFused = 3;  // which are compiled, 1 to 3 s each
   expect_gpu(to_string(problem));
+  report();
+  const Spending spending{seconds_};
   Scratch scratch(problem);
   BuiltPointer best;
   double least = std::numeric_limits<double>::infinity();
   std::string objection;
-  for (const BuiltPointer& built : engines_.usable(problem, std::numeric_limits<std::size_t>::max())) {
+  const std::size_t most = problem.is_fused() ? kMostFused : std::numeric_limits<std::size_t>::max();
+  for (const BuiltPointer& built : engines_.usable(problem, most)) {
+    if (best && seconds_ + now_seconds() - spending.begun >= kBudget) break;
     try {
       const auto plan = engines_.plan(built);
       const double microseconds = scratch.measure(*plan, least);
       if (microseconds >= least) continue;
-      // Fused passes' engines have no note about order.
-      if (problem.is_fused() && !scratch.repeats(*plan)) fail("its sums differ from run to run");
       least = microseconds;
       best = built;
     } catch (const Error& error) {  // a plan does not run, or there is not enough memory for its workspace
@@ -182,6 +181,15 @@ BuiltPointer ConvolutionTuner::measure(const ConvolutionProblem& problem) {
   if (!best) fail("none of cuDNN's plans for a {} can be measured ({})", to_string(problem), objection);
   file_.add(to_string(problem), {best->configuration.choice, least});
   return best;
+}
+
+void ConvolutionTuner::report() {
+  constexpr double kEvery = 2;  // seconds
+  ++measured_;
+  if (seconds_ < reported_ + kEvery) return;
+  reported_ = seconds_;
+  report_(fmt::format("tuning: {} convolutions' plans measured in {:.0f} s, of at most {:.0f} s", measured_ - 1,
+                      seconds_, kBudget));
 }
 
 void ConvolutionTuner::expect_gpu(const std::string& name) const {

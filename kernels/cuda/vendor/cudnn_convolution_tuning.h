@@ -1,8 +1,8 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <string>
-#include <utility>
 
 #include "kernels/cuda/vendor/convolution_plan.h"
 #include "kernels/cuda/vendor/cudnn_convolution_plan.h"
@@ -11,10 +11,15 @@
 namespace annulus::cuda {
 
 // Chooses convolutions' plans, and the work that passes do besides, by times in a tuning file. Measures and adds what
-// the file lacks. All functions throw Error if something must be measured for a GPU that is not on this machine.
+// the file lacks, for kBudget seconds in all; what is then missing counts as slow, or the heuristics choose. All
+// functions throw Error if something must be measured for a GPU that is not on this machine.
 class ConvolutionTuner {
  public:
-  ConvolutionTuner(ConvolutionTuning file, ConvolutionEngines& engines) : file_(std::move(file)), engines_(engines) {}
+  static constexpr double kBudget = 30;
+
+  // `platform`: see ConvolutionTuning.
+  ConvolutionTuner(const Tuning& tuning, const std::string& platform, ConvolutionEngines& engines)
+      : file_(tuning.file, platform), engines_(engines), fuses_(!tuning.deterministic), report_(tuning.report) {}
 
   // Returns the fastest plan. Throws Error if there is none, or if the file's choice cannot be used.
   BuiltPointer fastest(const ConvolutionProblem& problem);
@@ -36,9 +41,16 @@ class ConvolutionTuner {
 
   BuiltPointer measure(const ConvolutionProblem& problem);
   void expect_gpu(const std::string& name) const;
+  bool spent() const { return seconds_ >= kBudget; }
+  void report();
 
   ConvolutionTuning file_;
   ConvolutionEngines& engines_;
+  const bool fuses_;  // chooses fused passes whose sums may differ from run to run
+  const std::function<void(const std::string&)> report_;
+  double seconds_ = 0;        // measured for so long
+  std::size_t measured_ = 0;  // problems
+  double reported_ = 0;       // seconds_ at the last report
 };
 
 }  // namespace annulus::cuda

@@ -228,12 +228,13 @@ class EmulatedConvolution final : public ConvolutionPlan {
   ConvolutionProblem problem_;
 };
 
-// If plans are chosen by measurements, all fusions are that cuDNN has plans for on an H200: it normalizes inputs only
-// along with statistics, adds the gradients of a strided convolution's input only without their sums, and writes wide
-// weights only if inputs are not normalized.
+// If plans are chosen by measurements and need not be deterministic, all fusions are that cuDNN has plans for on an
+// H200: it normalizes inputs only along with statistics, adds the gradients of a strided convolution's input only
+// without their sums, and writes wide weights only if inputs are not normalized.
 class EmulatedConvolutions final : public ConvolutionPlanner {
  public:
-  explicit EmulatedConvolutions(bool measures) : measures_(measures) {}
+  explicit EmulatedConvolutions(const Tuning& tuning)
+      : measures_(!tuning.file.empty()), fuses_(measures_ && !tuning.deterministic) {}
 
   std::unique_ptr<ConvolutionPlan> plan(const ConvolutionProblem& p) override {
     emulated::check_multiple("channels of a convolution", p.channels, p.precision);
@@ -251,9 +252,9 @@ class EmulatedConvolutions final : public ConvolutionPlanner {
 
   ConvolutionPasses choose_passes(const ConvolutionProblem& p, const NormsBeside& norms) override {
     ConvolutionPasses passes;
-    if (!measures_) return passes;
+    if (measures_ && p.is_product()) passes.backward_weights = BackwardWeights::wide;
+    if (!fuses_) return passes;
     passes.forward.statistics = norms.after;
-    if (p.is_product()) passes.backward_weights = BackwardWeights::wide;
     if (norms.before == NormsBeside::rectified) {
       passes.backward_data = BackwardData::summed;
       if (!norms.after) return passes;
@@ -267,13 +268,19 @@ class EmulatedConvolutions final : public ConvolutionPlanner {
   }
 
  private:
-  bool measures_;
+  bool measures_, fuses_;
 };
 
 }  // namespace
 
-std::unique_ptr<ConvolutionPlanner> make_convolution_planner(const std::filesystem::path& tuning) {
-  return std::make_unique<EmulatedConvolutions>(!tuning.empty());
+std::unique_ptr<ConvolutionPlanner> make_convolution_planner(const Tuning& tuning) {
+  return std::make_unique<EmulatedConvolutions>(tuning);
+}
+
+std::vector<std::unique_ptr<ConvolutionPlan>> all_convolution_plans(const ConvolutionProblem& problem) {
+  std::vector<std::unique_ptr<ConvolutionPlan>> all;
+  all.push_back(make_convolution_planner()->plan(problem));
+  return all;
 }
 
 }  // namespace annulus::cuda

@@ -142,7 +142,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   *properties = {};
   std::strcpy(properties->name, "emulated GPU");
   properties->uuid.bytes[0] = static_cast<char>(device + 1);
-  properties->totalGlobalMem = emulated::kDeviceBytes;
+  properties->totalGlobalMem = emulated::device_bytes();
   properties->sharedMemPerBlock = 48 << 10;
   properties->major = 9;
   properties->multiProcessorCount = emulated::kMultiprocessors;

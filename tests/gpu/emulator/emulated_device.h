@@ -4,7 +4,7 @@
 
 namespace emulated {
 
-constexpr std::size_t kDeviceBytes = std::size_t{8} << 30;
+std::size_t device_bytes();  // ANNULUS_EMULATED_MEMORY in MiB, or 8 GiB
 constexpr int kMultiprocessors = 2;
 
 }  // namespace emulated

@@ -11,6 +11,12 @@
 #include "tests/gpu/emulator/emulated_stream.h"
 
 namespace emulated {
+
+std::size_t device_bytes() {
+  static const char* const mebibytes = std::getenv("ANNULUS_EMULATED_MEMORY");
+  return mebibytes != nullptr ? std::strtoull(mebibytes, nullptr, 10) << 20 : std::size_t{8} << 30;
+}
+
 namespace {
 
 // A piece of memory that CUDA knows of.
@@ -176,7 +182,7 @@ cudaError_t allocate(void** address, std::size_t bytes, Piece::Kind kind) {
   *address = nullptr;
   if (unsafe_while_capturing()) return remember(cudaErrorStreamCaptureUnsupported);
   if (bytes == 0) return cudaSuccess;
-  if (bytes > kDeviceBytes - pieces().on_device(current_device())) return remember(cudaErrorMemoryAllocation);
+  if (bytes > device_bytes() - pieces().on_device(current_device())) return remember(cudaErrorMemoryAllocation);
   MemoryName name;
   void* const memory = map_shared(bytes, name);
   if (memory == nullptr) return remember(cudaErrorMemoryAllocation);
@@ -281,7 +287,7 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const vo
 }
 
 cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
-  *total = emulated::kDeviceBytes;
+  *total = emulated::device_bytes();
   *free = *total - pieces().on_device(emulated::current_device());
   return cudaSuccess;
 }

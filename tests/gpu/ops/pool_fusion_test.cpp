@@ -89,7 +89,7 @@ TEST_CASE(
     "on a GPU: the convolution before a batch norm computes its statistics, and the max pool after it the output") {
   const test::TemporaryFolder folder;
   const Graph graph = network({});
-  TrainingRun ours(graph, {.precision = Precision::fp16, .tuning = folder / "tuning.json"});
+  TrainingRun ours(graph, {.precision = Precision::fp16, .tuning = {folder / "tuning.json", false}});
   TrainingRun plain(network({}, true), {.precision = Precision::fp16});
   CHECK(ours.left_out() == Names{"stem.bn"});
   const double tolerance = test::tolerance(Precision::fp16);

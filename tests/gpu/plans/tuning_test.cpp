@@ -98,7 +98,7 @@ TEST_CASE("a plan is built from the stored choice") {
   REQUIRE(!chosen.knobs.empty());
   ConvolutionTuning(file, platform()).add(to_string(problem()), {chosen, 1});
 
-  const auto planner = cuda::make_convolution_planner_for(h200(), file);
+  const auto planner = cuda::make_convolution_planner_for(h200(), {.file = file});
   CHECK(plan(*planner, problem())->configuration().choice == chosen);
 
   cuda::ConvolutionProblem unknown = problem();
@@ -110,7 +110,7 @@ TEST_CASE("a stored choice that does not fit the problem is refused") {
   const TemporaryFolder folder;
   const auto file = folder / "tuning.json";
   ConvolutionTuning(file, platform()).add(to_string(problem()), {Choice{12345, {}}, 1});
-  const auto planner = cuda::make_convolution_planner_for(h200(), file);
+  const auto planner = cuda::make_convolution_planner_for(h200(), {.file = file});
   CHECK_THAT(error_of([&] { planner->plan(problem()); }),
              Contains("engine 12345 with knobs") && Contains("delete the file to measure again"));
 }
