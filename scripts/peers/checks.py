@@ -180,10 +180,10 @@ def how_it_ended(status):
 class PyTorch:
     """A running scripts/peers/torch_gpu.py, which keeps its network ready between measurements."""
 
-    def __init__(self, step, variant, model, batch, image, classes, precision, ready_in):
+    def __init__(self, step, variant, model, batch, image, classes, precision, ready_in, options):
         session = step.session
         command = session.torch("torch_gpu.py", "step", model, batch, "--image", image, "--classes", classes,
-                                "--precision", precision, "--variant", variant)
+                                "--precision", precision, "--variant", variant, *options)
         step.note(command)
         self.step = step
         self.log = open(step.log, "a")
@@ -226,7 +226,7 @@ class PyTorch:
 
 
 @contextlib.contextmanager
-def pytorch(step, variants, model, batch, image, classes, precision, seconds):
+def pytorch(step, variants, model, batch, image, classes, precision, seconds, options=()):
     """Name -> measurement function of each variant that works; the errors of the others are added to the step's figures."""
     with contextlib.ExitStack() as running:
         candidates = {}
@@ -235,7 +235,7 @@ def pytorch(step, variants, model, batch, image, classes, precision, seconds):
             try:
                 step.session.need_pytorch()
                 # A slow compilation must leave time to measure the others.
-                peer = PyTorch(step, variant, model, batch, image, classes, precision, ready_in=0.7 * step.left())
+                peer = PyTorch(step, variant, model, batch, image, classes, precision, 0.7 * step.left(), options)
             except NotRun as missing:
                 step.figures[name] = f"not run: {missing}"
             except Failed as error:

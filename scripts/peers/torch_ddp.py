@@ -49,17 +49,19 @@ def resnet20():
 
 
 class GptBlock(nn.Module):
-    def __init__(self, heads, width):
+    """A transformer's; those of Vit are not causal."""
+
+    def __init__(self, heads, width, causal=True, gelu="tanh"):
         super().__init__()
-        self.heads = heads
+        self.heads, self.causal = heads, causal
         self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
         self.attention_in, self.attention_out = nn.Linear(width, 3 * width), nn.Linear(width, width)
-        self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(approximate="tanh"), nn.Linear(4 * width, width))
+        self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(approximate=gelu), nn.Linear(4 * width, width))
 
     def forward(self, x):
         parts = self.attention_in(self.norm1(x)).chunk(3, dim=2)
         q, k, v = (part.unflatten(2, (self.heads, -1)).transpose(1, 2) for part in parts)
-        y = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        y = functional.scaled_dot_product_attention(q, k, v, is_causal=self.causal)
         x = x + self.attention_out(y.transpose(1, 2).flatten(2))
         return x + self.mlp(self.norm2(x))
 

@@ -12,6 +12,7 @@
 #include "src/cli/commands.h"
 #include "src/cli/common_options.h"
 #include "src/cli/numbers.h"
+#include "src/cli/train_options.h"
 #include "src/data/dataset.h"
 #include "src/onnx/network_file.h"
 
@@ -176,6 +177,7 @@ void add_step_work_options(CLI::App& step, BenchStepOptions& s) {
   add_size_options(step, s.model, s.data.length);
   for (const char* given : {"--layers", "--width", "--heads", "--context"})
     step.get_option(given)->excludes(step.get_option("--from"));
+  add_optimizer_option(step, s.optimizer)->excludes(step.get_option("--from"));
 }
 
 void add_step_options(CLI::App& step, Command& chosen, BenchStepOptions& s) {

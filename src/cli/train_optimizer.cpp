@@ -59,21 +59,26 @@ void parse_weight_decay(const std::vector<std::string>& texts, TrainOptions& o) 
 
 }  // namespace
 
+CLI::Option* add_optimizer_option(CLI::App& command, OptimizerOptions& o) {
+  return add_settings_option(
+             command, "--optimizer", [&o](const std::vector<std::string>& texts) { parse_optimizer(texts, o); },
+             "Optimizer: sgd, lars or adamw; and settings, such as sgd,nesterov or adamw,beta2=0.95:\n"
+             "momentum=0.9       momentum (sgd, lars)\n"
+             "nesterov           Nesterov momentum (sgd)\n"
+             "trust=0.001        trust coefficient: a layer's rate is this times norm of weights / norm of gradient "
+             "(lars)\n"
+             "beta1=0.9          decay of the first moment (adamw)\n"
+             "beta2=0.999        decay of the second moment (adamw)\n"
+             "eps=1e-8           added to the root of the second moment (adamw)")
+      ->default_str("sgd")
+      ->group("Optimizer");
+}
+
 void add_optimizer_options(CLI::App& command, TrainOptions& o) {
   const auto add = [&](const std::string& name, auto& value, const std::string& help) {
     return command.add_option(name, value, help)->capture_default_str()->group("Optimizer");
   };
-  add_settings_option(
-      command, "--optimizer", [&o](const std::vector<std::string>& texts) { parse_optimizer(texts, o.optimizer); },
-      "Optimizer: sgd, lars or adamw; and settings, such as sgd,nesterov or adamw,beta2=0.95:\n"
-      "momentum=0.9       momentum (sgd, lars)\n"
-      "nesterov           Nesterov momentum (sgd)\n"
-      "trust=0.001        trust coefficient: a layer's rate is this times norm of weights / norm of gradient (lars)\n"
-      "beta1=0.9          decay of the first moment (adamw)\n"
-      "beta2=0.999        decay of the second moment (adamw)\n"
-      "eps=1e-8           added to the root of the second moment (adamw)")
-      ->default_str("sgd")
-      ->group("Optimizer");
+  add_optimizer_option(command, o.optimizer);
   add_settings_option(
       command, "--weight-decay", [&o](const std::vector<std::string>& texts) { parse_weight_decay(texts, o); },
       "Weight decay, not applied to biases and batch norm; and of layers or parameters, also of their biases, such as "
