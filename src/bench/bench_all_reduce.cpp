@@ -12,6 +12,7 @@
 #include "kernels/base/error.h"
 #include "kernels/base/median.h"
 #include "kernels/base/on_error.h"
+#include "src/bench/broadcast.h"
 #include "src/bench/wrong_elements.h"
 #include "src/io/bytes.h"
 #include "src/io/progress.h"
@@ -50,12 +51,15 @@ struct Row {
   double busbw() const { return algbw() * busbw_factor; }
 };
 
-Verb parse_verb(const std::string& name) {
-  return name == "all-reduce" ? Verb::all_reduce : name == "all-gather" ? Verb::all_gather : Verb::reduce_scatter;
+MeasuredVerb parse_verb(const std::string& name) {
+  if (name == "broadcast") return MeasuredVerb::broadcast;
+  if (name == "all-reduce") return MeasuredVerb::all_reduce;
+  return name == "all-gather" ? MeasuredVerb::all_gather : MeasuredVerb::reduce_scatter;
 }
 
-double busbw_factor(Verb verb, int ranks) {
-  return (verb == Verb::all_reduce ? 2.0 : 1.0) * (ranks - 1) / ranks;
+double busbw_factor(MeasuredVerb verb, int ranks) {
+  if (verb == MeasuredVerb::broadcast) return 1;
+  return (verb == MeasuredVerb::all_reduce ? 2.0 : 1.0) * (ranks - 1) / ranks;
 }
 
 nlohmann::json machine_facts(const World& world) {
@@ -80,12 +84,12 @@ double common_start(const World& world) {
 
 // Every rank rewrites its array, as backward does with gradients: an untouched array would still be in the caches of
 // the ranks that added it. (And repeated sums would overflow.)
-void time_one_call(const World& world, Device& device, Candidate& candidate, Verb verb, DeviceView values) {
+void time_one_call(const World& world, Device& device, Candidate& candidate, MeasuredVerb verb, DeviceView values) {
   device.zero(values);
   device.finish();
   AllReduce& all_reduce = *candidate.all_reduce;
   const double begin = common_start(world);
-  all_reduce.wait(all_reduce.enqueue(values, {.verb = verb, .next = AllReduce::Next::wait}));
+  all_reduce.wait(all_reduce.enqueue(values, {.verb = verb_of(verb), .next = AllReduce::Next::wait}));
   double seconds = now_seconds() - begin;
   candidate.seconds_of_rank.push_back(seconds);
   world.maximum({&seconds, 1});
@@ -93,8 +97,8 @@ void time_one_call(const World& world, Device& device, Candidate& candidate, Ver
 }
 
 // All ranks have the same times, so all stop after the same round.
-void time_rounds(const World& world, Device& device, std::vector<Candidate>& candidates, Verb verb, std::size_t bytes,
-                 double seconds, Meter& meter) {
+void time_rounds(const World& world, Device& device, std::vector<Candidate>& candidates, MeasuredVerb verb,
+                 std::size_t bytes, double seconds, Meter& meter) {
   const double enough = seconds * static_cast<double>(candidates.size());
   double spent = 0;
   for (std::size_t round = 0; round < kMostRounds && (round < kFewestRounds || spent < enough); ++round) {
@@ -109,7 +113,7 @@ void time_rounds(const World& world, Device& device, std::vector<Candidate>& can
   }
 }
 
-Row summarize(const World& world, const Candidate& candidate, Verb verb, std::size_t bytes, std::size_t wrong) {
+Row summarize(const World& world, const Candidate& candidate, MeasuredVerb verb, std::size_t bytes, std::size_t wrong) {
   double fastest = median(candidate.seconds_of_rank), slowest = fastest;
   world.minimum({&fastest, 1});
   world.maximum({&slowest, 1});
@@ -126,7 +130,7 @@ Row summarize(const World& world, const Candidate& candidate, Verb verb, std::si
 }
 
 // Appends to `rows`. Returns a text for this rank's first wrong element; empty if all are exact.
-std::string bench_size(const World& world, Device& device, std::vector<Candidate>& candidates, Verb verb,
+std::string bench_size(const World& world, Device& device, std::vector<Candidate>& candidates, MeasuredVerb verb,
                        std::size_t bytes, double seconds, Meter& meter, std::vector<Row>& rows) {
   meter.begin();
   std::string first;
@@ -208,6 +212,9 @@ void expect_possible(const BenchAllReduceOptions& options) {
     fail(
         "--algorithms none has nothing to time; use bench step --all-reduce auto,none for the cost of all-reduces in a "
         "step");
+  if (options.verb == "broadcast")
+    for (const std::string& name : options.algorithms)
+      if (name != "mpi") fail("--algorithms {} has no broadcast: mpi has", name);
   for (const std::size_t bytes : options.sizes_bytes)
     if (bytes == 0 || bytes % sizeof(float) != 0)
       fail("cannot all-reduce {} bytes of float32; give a multiple of 4", bytes);
@@ -222,16 +229,18 @@ void bench_all_reduce(const World& world, const BenchAllReduceOptions& options) 
   const auto device = open_device(world, options.device);
   std::vector<NamedAllReduce> all_reduces;
   for (const std::string& name : options.algorithms)
-    all_reduces.push_back({name, make_all_reduce(name, world, *device, parse_wire_type(options.wire))});
+    all_reduces.push_back({name, options.verb == "broadcast"
+                                     ? make_broadcast(world, *device)
+                                     : make_all_reduce(name, world, *device, parse_wire_type(options.wire))});
   time_all_reduces(world, *device, std::move(all_reduces), options);
 }
 
 void time_all_reduces(const World& world, Device& device, std::vector<NamedAllReduce> all_reduces,
                       const BenchAllReduceOptions& options) {
-  const Verb verb = parse_verb(options.verb);
+  const MeasuredVerb verb = parse_verb(options.verb);
   std::vector<Candidate> candidates;
   for (auto& [name, all_reduce] : all_reduces) {
-    if (verb != Verb::all_reduce && !all_reduce->info().all_verbs)
+    if (verb_of(verb) != Verb::all_reduce && !all_reduce->info().all_verbs)
       fail("--algorithms {} has no {}: {}", name, options.verb, all_reduce->info().description);
     const DeviceView memory = all_reduce->allocate(std::ranges::max(options.sizes_bytes));
     candidates.push_back({name, std::move(all_reduce), memory, {}, {}});

@@ -16,7 +16,7 @@ struct BenchAllReduceOptions {
   DeviceOptions device{};
   std::vector<std::size_t> sizes_bytes;
   std::vector<std::string> algorithms;  // names for make_all_reduce()
-  std::string verb = "all-reduce";      // or reduce-scatter, all-gather
+  std::string verb = "all-reduce";      // or reduce-scatter, all-gather, broadcast
   std::string wire = "fp32";
   double seconds = 1;            // for each row, roughly
   std::filesystem::path json{};  // empty: the table only
@@ -29,9 +29,9 @@ struct BenchAllReduceOptions {
 // call takes as long as on the slowest rank, from a common start until that rank's result is complete.
 //
 // The root prints a table, with bandwidths as nccl-tests defines them (doc/PERFORMANCE.md there): algbw = the whole
-// array's bytes / seconds; busbw = algbw * 2(N-1)/N for an all-reduce, (N-1)/N for a reduce-scatter or an all-gather:
-// the minimum that each rank must send. An untimed call in every row is compared with the exact result; after the table
-// and the JSON file, wrong elements are an Error. Collective.
+// array's bytes / seconds; busbw = algbw * 2(N-1)/N for an all-reduce, (N-1)/N for a reduce-scatter or an all-gather,
+// 1 for a broadcast: the minimum that each rank must send. An untimed call in every row is compared with the exact
+// result; after the table and the JSON file, wrong elements are an Error. Collective.
 void bench_all_reduce(const World& world, const BenchAllReduceOptions& options);
 
 struct NamedAllReduce {

@@ -30,9 +30,10 @@ struct Patterns {
   Pattern given, expected;
 };
 
-Patterns exact_patterns(const World& world, Verb verb, bool rounds) {
+Patterns exact_patterns(const World& world, MeasuredVerb verb, bool rounds) {
   const int ranks = world.size(), rank = world.rank();
-  if (verb == Verb::all_gather) return {{1021, 1, 0}, {1021, 1, 0}};
+  if (verb == MeasuredVerb::all_gather) return {{1021, 1, 0}, {1021, 1, 0}};
+  if (verb == MeasuredVerb::broadcast) return {{1021, 1, rank}, {1021, 1, 0}};
   if (!rounds) return {{1021, 1, rank}, {1021, ranks, ranks * (ranks - 1) / 2}};
   // Alternating signs keep neighbours' sums small on any number of ranks; rank 0 counts twice, so no sum is 0.
   const int share = rank == 0 ? 2 : rank % 2 == 0 ? 1 : -1, sum = ranks % 2 == 0 ? 1 : 2;
@@ -41,8 +42,15 @@ Patterns exact_patterns(const World& world, Verb verb, bool rounds) {
 
 }  // namespace
 
-WrongElements wrong_elements(const World& world, Device& device, AllReduce& all_reduce, Verb verb, DeviceView array) {
-  const auto [given, expected] = exact_patterns(world, verb, all_reduce.info().wire != WireType::fp32);
+Verb verb_of(MeasuredVerb measured) {
+  if (measured == MeasuredVerb::reduce_scatter) return Verb::reduce_scatter;
+  return measured == MeasuredVerb::all_gather ? Verb::all_gather : Verb::all_reduce;
+}
+
+WrongElements wrong_elements(const World& world, Device& device, AllReduce& all_reduce, MeasuredVerb measured,
+                             DeviceView array) {
+  const Verb verb = verb_of(measured);
+  const auto [given, expected] = exact_patterns(world, measured, all_reduce.info().wire != WireType::fp32);
   const Range whole{0, array.bytes / sizeof(float)};
   const Range own = verb == Verb::all_reduce ? whole : all_reduce.chunk(whole.end);
 

@@ -83,7 +83,8 @@ constexpr const char* kAllReduceTable =
     "median, minimum  over the calls; a call takes as long as on the slowest rank\n"
     "fast, slow rank  the shortest and longest of the ranks' own median times\n"
     "algbw            bytes of the whole array / median\n"
-    "busbw            algbw x 2(N-1)/N for all-reduce, algbw x (N-1)/N otherwise, as nccl-tests defines it: "
+    "busbw            algbw x 2(N-1)/N for all-reduce, algbw for broadcast, algbw x (N-1)/N otherwise, as nccl-tests "
+    "defines it: "
     "comparable with a link's bandwidth, for any N\n"
     "wrong            wrong elements on all ranks; exit status 1 if there are any";
 
@@ -98,12 +99,12 @@ void add_bench_all_reduce(CLI::App& bench, Command& chosen) {
       ->delimiter(',')
       ->type_name("SIZE")
       ->default_str("4KiB,64KiB,1MiB,16MiB,64MiB");
-  reduce->add_option("--verb", o.verb, "all-reduce, reduce-scatter or all-gather")
-      ->check(one_of({"all-reduce", "reduce-scatter", "all-gather"}))
+  reduce->add_option("--verb", o.verb, "all-reduce, reduce-scatter, all-gather or broadcast (from rank 0)")
+      ->check(one_of({"all-reduce", "reduce-scatter", "all-gather", "broadcast"}))
       ->capture_default_str();
   reduce
       ->add_option("--algorithms", o.algorithms,
-                   "All-reduce algorithms, as in annulus train --all-reduce; mpi has all-reduces only")
+                   "All-reduce algorithms, as in annulus train --all-reduce; mpi has all-reduces and broadcasts only")
       ->check(one_of(all_reduce_names()))
       ->delimiter(',')
       ->default_str("auto,message-ring,mpi");
@@ -113,7 +114,8 @@ void add_bench_all_reduce(CLI::App& bench, Command& chosen) {
   reduce->callback([&chosen, reduce, options, sizes] {
     options->sizes_bytes = parse_sizes("--sizes", *sizes, byte_size(1, std::uint64_t{1} << 40));
     if (options->verb != "all-reduce" && reduce->count("--algorithms") == 0)
-      options->algorithms = {"auto", "message-ring"};
+      options->algorithms = options->verb == "broadcast" ? std::vector<std::string>{"mpi"}
+                                                         : std::vector<std::string>{"auto", "message-ring"};
     options->configuration = reduce->config_to_str(true, false);
     chosen.device = options->device.device;
     chosen.run = [options](const World& world, Watchdog&) {

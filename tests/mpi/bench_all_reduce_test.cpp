@@ -55,10 +55,10 @@ TEST_CASE("the benchmark counts wrong elements of every verb") {
   std::size_t in_chunk = 0;
   for (const std::size_t element : {std::size_t{0}, std::size_t{1500}, kCount - 1})
     in_chunk += element >= last_own && element < last_own + last_size ? 1 : 0;
-  for (const Verb verb : {Verb::all_reduce, Verb::reduce_scatter, Verb::all_gather}) {
+  for (const MeasuredVerb verb : {MeasuredVerb::all_reduce, MeasuredVerb::reduce_scatter, MeasuredVerb::all_gather}) {
     CAPTURE(static_cast<int>(verb));
     const WrongElements found = wrong_elements(world, *cpu, wrong, verb, array);
-    CHECK(found.count == (verb == Verb::reduce_scatter ? in_chunk : 3));
+    CHECK(found.count == (verb == MeasuredVerb::reduce_scatter ? in_chunk : 3));
     CHECK(found.first.empty() == (world.rank() + 1 < world.size() || found.count == 0));
     for (const WireType wire : {WireType::fp32, WireType::bf16}) {
       const auto exact = make_all_reduce("message-ring", world, *cpu, wire);
@@ -151,4 +151,24 @@ TEST_CASE("the benchmark times other verbs, whose ranks send half as much") {
   if (world.size() > 1)
     CHECK_THAT(test::error_of([&] { bench_all_reduce(world, options); }),
                Catch::Contains("--algorithms mpi has no " + verb));
+}
+
+TEST_CASE("the benchmark times broadcasts from rank 0 by MPI") {
+  const World world;
+  const auto path = std::filesystem::temp_directory_path() / fmt::format("annulus-bench-{}.json", getpid());
+  BenchAllReduceOptions options{
+      .sizes_bytes = {4000}, .algorithms = {"mpi"}, .verb = "broadcast", .seconds = 0.001, .json = path};
+  bench_all_reduce(world, options);
+  if (world.root()) {
+    const auto row = nlohmann::json::parse(std::ifstream(path))["rows"][0];
+    std::filesystem::remove(path);
+    CHECK(row["wrong_elements"] == 0);
+    CHECK(row["busbw_bytes_per_second"] == row["algbw_bytes_per_second"]);
+  }
+  WrongAllReduce left_alone(world, *cpu, {});
+  const DeviceView array = left_alone.allocate(4000, Memory::own);
+  if (world.size() > 1) CHECK(wrong_elements(world, *cpu, left_alone, MeasuredVerb::broadcast, array).count > 0);
+  options.algorithms = {"ring"};
+  CHECK_THAT(test::error_of([&] { bench_all_reduce(world, options); }),
+             Catch::Contains("--algorithms ring has no broadcast: mpi has"));
 }
