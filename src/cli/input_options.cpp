@@ -63,8 +63,8 @@ void add_image_option(CLI::App& command, DataOptions& options) {
   command
       .add_option_function<std::string>(
           "--image", parse,
-          "Size of the network's input: 224, or 224x224; 0: as stored, or 224 for JPEG and "
-          "PNG images")
+          "Size of the network's input: 224, or 224x224; 0: as stored; for JPEG and PNG images the size that an ONNX "
+          "file was exported for, or 224")
       ->type_name("SIZE")
       ->default_str("0")
       ->group("Data");
