@@ -12,23 +12,19 @@ void expect_sequences(const Shape& shape, std::string_view operation) {
 
 }  // namespace
 
-std::size_t window_length(const Shape& window) {
-  if (window.size() != 2 || window[1] < 2) fail("a window is {{batch, length + 1}}, not {}", to_string(window));
-  return window[1] - 1;
-}
-
-void take_tokens(std::span<const std::int32_t> windows, std::size_t length, std::size_t vocabulary, std::size_t ahead,
-                 std::vector<std::int32_t>& tokens) {
-  tokens.resize(windows.size() / (length + 1) * length);
+void take_tokens(std::span<const std::int32_t> windows, const WindowForm& form, std::size_t vocabulary,
+                 std::size_t begin, std::vector<std::int32_t>& tokens) {
+  const std::size_t length = form.length, size = form.size();
+  tokens.resize(windows.size() / size * length);
   for (std::size_t i = 0; i < tokens.size(); ++i) {
-    tokens[i] = windows[i / length * (length + 1) + i % length + ahead];
+    tokens[i] = windows[i / length * size + i % length + begin];
     if (tokens[i] >= static_cast<std::int32_t>(vocabulary)) tokens[i] = -1;
   }
 }
 
 Shape TokenEmbedding::output_shape(const Shapes& inputs) const {
   expect_inputs(inputs, 1, kName);
-  return {inputs[0][0], window_length(inputs[0]), width};
+  return {inputs[0][0], window_form(inputs[0]).length, width};
 }
 
 std::vector<ParameterDeclaration> TokenEmbedding::parameters(const Shapes&) const {
@@ -51,15 +47,19 @@ std::vector<ParameterDeclaration> PositionEmbedding::parameters(const Shapes& in
 Shape LanguageModelHead::output_shape(const Shapes& inputs) const {
   expect_inputs(inputs, 2, kName);
   expect_sequences(inputs[0], kName);
-  if (inputs[1].size() != 2 || inputs[0][0] != inputs[1][0] || inputs[0][1] != window_length(inputs[1]))
-    fail("{} takes {{batch, length, width}} and {{batch, length + 1}}, not {} and {}", kName, to_string(inputs[0]),
-         to_string(inputs[1]));
+  const WindowForm form = window_form(inputs[1]);
+  if (inputs[0][0] != inputs[1][0] || inputs[0][1] != form.length || form.targets() == 0)
+    fail("{} takes {{batch, length, width}} and windows with as many predicted tokens, not {} and {}", kName,
+         to_string(inputs[0]), to_string(inputs[1]));
   return {3};
 }
 
 // The metrics come first, as in all losses: the first two outputs' means over the global batch.
 std::vector<ParameterDeclaration> LanguageModelHead::parameters(const Shapes& inputs) const {
-  return {{"metrics", {2}, Role::metric}, {"weight", {vocabulary, inputs[0].back()}, Role::weight, 0, stddev}};
+  std::vector<ParameterDeclaration> all{{"metrics", {2}, Role::metric},
+                                        {"weight", {vocabulary, inputs[0].back()}, Role::weight, 0, stddev}};
+  if (bias) all.push_back({"bias", {vocabulary}, Role::offset});
+  return all;
 }
 
 std::uint64_t LanguageModelHead::flops(const Shapes& inputs) const {

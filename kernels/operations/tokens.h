@@ -5,22 +5,19 @@
 #include <span>
 #include <vector>
 
+#include "kernels/base/window_form.h"
 #include "kernels/operations/parameter.h"
 
-// Operations for networks that read tokens. A window is {batch, length + 1}, int32: the network reads each sample's
-// first `length` tokens, and predicts the last `length` tokens. A token of -1 is missing: it is not predicted, and
+// Operations for networks that read tokens, from windows of int32. A token of -1 is missing: it is not predicted, and
 // embedded as zeros.
 namespace annulus {
 
-// Returns the number of tokens that a network reads from each window {batch, length + 1}.
-std::size_t window_length(const Shape& window);
+// Sets `tokens` to `form.length` tokens of each window, {batch, length}, from token `begin` on: those that a network
+// reads (0), or predicts (form.predicted()). Tokens that are missing or not in the vocabulary are -1.
+void take_tokens(std::span<const std::int32_t> windows, const WindowForm& form, std::size_t vocabulary,
+                 std::size_t begin, std::vector<std::int32_t>& tokens);
 
-// Sets `tokens` to the tokens that a network reads from windows (`ahead` is 0), or predicts (1): {batch, length}.
-// Tokens that are missing or not in the vocabulary are -1.
-void take_tokens(std::span<const std::int32_t> windows, std::size_t length, std::size_t vocabulary, std::size_t ahead,
-                 std::vector<std::int32_t>& tokens);
-
-// Looks up the table rows {vocabulary, width} for a window's first tokens: {batch, length, width}.
+// Looks up the table rows {vocabulary, width} for the tokens that a network reads: {batch, length, width}.
 struct TokenEmbedding {
   static constexpr auto kName = "token embedding";
 
@@ -43,17 +40,18 @@ struct PositionEmbedding {
   std::vector<ParameterDeclaration> parameters(const Shapes& inputs) const;
 };
 
-// A linear layer without bias from {batch, length, width} to the vocabulary, and the softmax cross-entropy between the
-// logits and a window's last tokens. They are computed for blocks of tokens, so that there is never more than a single
-// block of logits. A sample's loss is the sum over its tokens / length. Output {3}, float32: the samples' summed
-// losses; the summed shares of their tokens, among `length`, that have the largest logit; and the number of tokens that
-// are not missing / length. In training, backward computes the output together with the gradients. A network's last
-// operation.
+// A linear layer from {batch, length, width} to the vocabulary, and the softmax cross-entropy between the logits and
+// the tokens that a window says are predicted, at most WindowForm::targets(). They are computed for blocks of tokens,
+// so that there is never more than a single block of logits. A sample's loss is the sum over its tokens / targets.
+// Output {3}, float32: the samples' summed losses; the summed shares of their tokens, among the targets, that have the
+// largest logit; and the number of tokens that are not missing / targets. In training, backward computes the output
+// together with the gradients. A network's last operation.
 struct LanguageModelHead {
   static constexpr auto kName = "language-model head";
 
   std::size_t vocabulary;
   float stddev = 0.02f;
+  bool bias = false;
 
   Shape output_shape(const Shapes& inputs) const;
   std::vector<ParameterDeclaration> parameters(const Shapes& inputs) const;

@@ -29,7 +29,7 @@ Shape with_batch(std::size_t batch, const Shape& rest) {
 
 Graph::Graph(const ImageShape& image) : Graph(image, std::nullopt, {image.height, image.width, image.channels}) {}
 
-Graph::Graph(const TokenShape& tokens) : Graph({}, tokens, {tokens.length + 1}) {}
+Graph::Graph(const TokenShape& tokens) : Graph({}, tokens, tokens.form().shape()) {}
 
 Graph::Graph(const ImageShape& image, const std::optional<TokenShape>& tokens, const Shape& input)
     : image_(image),

@@ -44,6 +44,9 @@ struct ImageShape {
 // The token windows that a network is built for, see kernels/operations/tokens.h.
 struct TokenShape {
   std::size_t length, vocabulary;
+  Prediction prediction = Prediction::next;
+
+  WindowForm form() const { return {length, prediction}; }
 };
 
 // A network as data: a directed acyclic graph of operations in topological order, ending in the loss. Does not depend
@@ -51,7 +54,7 @@ struct TokenShape {
 class Graph {
  public:
   static constexpr Value kImages = 0;      // {batch, height, width, channels}, uint8
-  static constexpr Value kWindow = 0;      // instead, if it reads tokens: {batch, length + 1}, int32
+  static constexpr Value kWindow = 0;      // instead, if it reads tokens: windows, int32
   static constexpr Value kLabels = 1;      // see LabelForm
   static constexpr Value kSampleKeys = 2;  // {batch}, int32: a random key for each sample in this epoch, for dropout
 
@@ -72,6 +75,7 @@ class Graph {
   Graph without_nodes() const;  // with the same values from outside
 
   bool reads_tokens() const { return tokens_.has_value(); }
+  bool predicts_tokens() const { return reads_tokens() && tokens_->prediction != Prediction::label; }
   const TokenShape& tokens() const { return tokens_.value(); }  // REQUIRES: reads_tokens()
   const ImageShape& image() const { return image_; }            // REQUIRES: it does not
   const std::vector<Node>& nodes() const { return nodes_; }

@@ -30,7 +30,7 @@ Graph decoding_graph(const Graph& graph, std::size_t positions) {
     } else if (std::holds_alternative<PositionEmbedding>(node.operation)) {
       node.inputs.push_back(Graph::kLabels);
     } else if (const auto* head = std::get_if<LanguageModelHead>(&node.operation)) {
-      node.operation = Linear{.units = head->vocabulary, .bias = false};
+      node.operation = Linear{.units = head->vocabulary, .bias = head->bias};
       node.inputs.pop_back();
     }
     const bool ends = std::holds_alternative<LanguageModelHead>(graph.nodes()[decoding.nodes().size()].operation);

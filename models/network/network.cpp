@@ -354,7 +354,7 @@ LossSums Network::loss() const {
   const Value loss = graph_.values() - 1;
   std::array<float, 3> sums{};
   device_.download(value(loss), std::as_writable_bytes(std::span(sums).first(elements(specs_[loss].shape))));
-  if (graph_.reads_tokens()) return {.loss = sums[0], .measure = sums[1], .targets = sums[2]};
+  if (graph_.predicts_tokens()) return {.loss = sums[0], .measure = sums[1], .targets = sums[2]};
   return {.loss = sums[0], .measure = sums[1], .among_largest = sums[2]};
 }
 

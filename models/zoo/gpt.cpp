@@ -32,7 +32,7 @@ Value block(Graph& g, const std::string& name, const GptSize& size, Value x) {
 }  // namespace
 
 Graph gpt(const Task& task, const GptSize& size) {
-  const auto& [length, vocabulary] = task.tokens;
+  const std::size_t length = task.tokens.length, vocabulary = task.tokens.vocabulary;
   Graph g(task.tokens);
   Value x = g.add("wte", TokenEmbedding{vocabulary, size.width, kStddev}, {Graph::kWindow});
   x = g.add("wpe", PositionEmbedding{std::max(size.context, length), kStddev}, {x});

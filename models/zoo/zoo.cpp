@@ -18,7 +18,7 @@
 namespace annulus {
 namespace {
 
-constexpr std::array<const char*, 3> kLosses{"softmax", "binary", "mse"};  // indexed by Loss
+constexpr std::array<const char*, 4> kLosses{"softmax", "binary", "mse", "masked"};  // indexed by Loss
 
 ZooEntry gpt_entry(std::string name, std::string description, const GptSize& size, const TokenShape& tokens) {
   const auto make = [size](const Task& task) { return gpt(task, size); };
@@ -151,7 +151,7 @@ Loss parse_loss(const std::string& name, LabelKind labels) {
   static const std::map<LabelKind, std::vector<Loss>> fitting{{LabelKind::one_class, {softmax, binary}},
                                                               {LabelKind::several_classes, {binary}},
                                                               {LabelKind::values, {mse}},
-                                                              {LabelKind::tokens, {softmax}}};
+                                                              {LabelKind::tokens, {softmax, masked}}};
   const std::vector<Loss>& losses = fitting.at(labels);
   if (name == "auto") return losses.front();
   const auto found = std::ranges::find(losses, name, [](Loss loss) { return to_string(loss); });
@@ -163,9 +163,12 @@ Loss parse_loss(const std::string& name, LabelKind labels) {
 
 Graph make_model(const std::string& name, const Task& task) {
   const ZooEntry entry = zoo_entry(name);
-  if (entry.reads_tokens() != (task.labels == LabelKind::tokens))
+  if (entry.reads_tokens() != task.reads_tokens())
     fail("{} is for {}, and the data is {}", name, entry.reads_tokens() ? "text" : "images",
-         task.labels == LabelKind::tokens ? "text" : "images");
+         task.reads_tokens() ? "text" : "images");
+  if (entry.reads_tokens() && task.tokens.prediction != Prediction::next)
+    fail("{} predicts the next token only: for {} use the network of an ONNX file", name,
+         task.tokens.prediction == Prediction::masked ? "--loss masked" : "texts with labels");
   if (entry.reads_tokens()) return entry.make(task);
   try {
     return entry.make(task);

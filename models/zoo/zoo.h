@@ -10,10 +10,11 @@
 
 namespace annulus {
 
-// SoftmaxCrossEntropy; BinaryCrossEntropy or, for several classes, MultiLabelCrossEntropy; MeanSquaredError.
-enum class Loss { softmax, binary, mse };
+// SoftmaxCrossEntropy; BinaryCrossEntropy or, for several classes, MultiLabelCrossEntropy; MeanSquaredError;
+// LanguageModelHead for masked tokens.
+enum class Loss { softmax, binary, mse, masked };
 
-// "softmax", "binary" or "mse".
+// "softmax", "binary", "mse" or "masked".
 std::string to_string(Loss loss);
 
 // "auto" is the first loss for this kind of labels. Throws Error if the loss is not for them.
@@ -29,11 +30,13 @@ struct Task {
   float label_smoothing = 0;  // this and the next: see SoftmaxCrossEntropy
   std::vector<float> class_weights{};
   bool mixed_labels = false;         // see LabelForm::mixed
-  TokenShape tokens{};               // replaces images and classes if the labels are LabelKind::tokens
+  TokenShape tokens{};               // replaces images and, if the labels are LabelKind::tokens, classes
   bool zero_init_last_norm = false;  // each residual block's last batch norm has an initial scale of 0
+
+  bool reads_tokens() const { return tokens.length > 0; }
 };
 
-// Returns a task for random images, whose normalization does not matter, or for tokens.
+// Returns a task for random images, whose normalization does not matter, or for tokens that are predicted.
 Task neutral_task(const ImageShape& image, std::size_t classes);
 Task token_task(const TokenShape& tokens);
 

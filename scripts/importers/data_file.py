@@ -6,6 +6,7 @@ import shutil
 import h5py
 import numpy
 
+from importers import texts
 from importers.checksums import add_checksums, expect_replaceable, large_arrays
 from importers.hand_over import png
 from importers.hold_out import held_out
@@ -26,7 +27,8 @@ def image_shape(split):
     if split.images.dtype != numpy.uint8:
         raise Refused(f"{name}: images must be uint8")
     if len(shape) not in (3, 4):
-        raise Refused(f"{name}: {len(shape)} dimensions; images have 3, or 4 with channels")
+        raise Refused(f"{name}: {len(shape)} dimensions; images have 3, or 4 with channels"
+                      + (", and texts of tokens are arrays called tokens and labels" if len(shape) == 2 else ""))
     if shape[0] == 0:
         raise Refused(f"{name}: has no images ({shape_text(shape)})")
     height, width, channels = *shape[1:3], shape[3] if len(shape) == 4 else 1
@@ -146,9 +148,33 @@ def mean_and_deviation(images):
     return (mean / 255).astype(numpy.float32), (numpy.sqrt(variance) / 255).astype(numpy.float32)
 
 
-def write_split(file, name, images, labels, chosen):
-    """Writes the chosen samples, a mask."""
-    file.create_dataset(f"{name}/labels", data=labels[chosen])
+class Images:
+    """What a data file has of images; texts.py has the same of texts."""
+
+    @staticmethod
+    def common_shape(source):
+        return common_shape(source)
+
+    @staticmethod
+    def attributes(source, options, shape):
+        given = [options.mean, options.std]
+        for option, values in zip(("--mean", "--std"), given):
+            if values and len(values) != shape[2]:
+                raise Refused(f"{option}: {len(values)} values for {shape[2]} channels")
+        found = [None, None] if all(given) else mean_and_deviation(source.splits["train"].images)
+        return {name: numpy.float32(own) if own else computed for name, own, computed in zip(("mean", "deviation"), given, found)}
+
+    @staticmethod
+    def write(file, name, images, chosen):
+        write_images(file, name, images, chosen)
+
+    @staticmethod
+    def described(count, shape):
+        return f"{count} images of {shape[0]}x{shape[1]}"
+
+
+def write_images(file, name, images, chosen):
+    """Writes the chosen images, a mask."""
     shape = images.shape if images.ndim == 4 else (*images.shape, 1)
     stored, end = file.create_dataset(f"{name}/images", (int(chosen.sum()), *shape[1:]), numpy.uint8), 0
     for some, block in zip(ranges(images), blocks(images)):
@@ -178,26 +204,23 @@ def expect_room(path, source):
 def write(path, source, options):
     """Writes a source under another name until it is complete. Returns lines for the user. Raises Refused."""
     expect_replaceable(path, options.overwrite)
-    shape = common_shape(source)
+    content = texts if isinstance(source.splits["train"].images, texts.Tokens) else Images
+    shape = content.common_shape(source)
     kind, width = known_kind(source)
     most = len(options.classes or source.classes or [])
     labels = {name: checked_labels(split, kind, most) for name, split in source.splits.items()}
     names = class_names(source, options.classes, kind, width, labels)
-    given = [options.mean, options.std]
-    for option, values in zip(("--mean", "--std"), given):
-        if values and len(values) != shape[2]:
-            raise Refused(f"{option}: {len(values)} values for {shape[2]} channels")
-    found = [None, None] if all(given) else mean_and_deviation(source.splits["train"].images)
+    attributes = content.attributes(source, options, shape)
     shares = split_shares(kind, labels, options.hold_out)
     expect_room(path, source)
     new = path.with_name(path.name + ".new")
     try:
         with h5py.File(new, "w") as file:
             file.attrs["values" if kind == VALUES else "classes"] = names
-            for name, own, computed in zip(("mean", "deviation"), given, found):
-                file.attrs[name] = numpy.float32(own) if own else computed
+            file.attrs.update(attributes)
             for name, (of, chosen) in shares.items():
-                write_split(file, name, source.splits[of].images, labels[of], chosen)
+                file.create_dataset(f"{name}/labels", data=labels[of][chosen])
+                content.write(file, name, source.splits[of].images, chosen)
             file.flush()
             arrays = large_arrays(file)
         add_checksums(new, arrays)
@@ -208,5 +231,5 @@ def write(path, source, options):
         new.unlink(missing_ok=True)
     counted = {ONE: "classes", SEVERAL: "classes, any number for each image", VALUES: f"value{'s' * (len(names) > 1)} for each image"}[kind]
     held = f"; {int(shares['validation'][1].sum())} of them held out for validation" if options.hold_out else ""
-    return [f"{path}: {name}: {len(own)} images of {shape[0]}x{shape[1]}, {len(names)} {counted}{held * (name == 'train')}"
+    return [f"{path}: {name}: {content.described(len(own), shape)}, {len(names)} {counted}{held * (name == 'train')}"
             for name, own in labels.items()]

@@ -8,9 +8,10 @@ import zlib
 import numpy
 
 from importers.source import IMAGE_WORDS, LABEL_WORDS, TEST_NAMES, Refused, Source, Split, existing, files_in, ranges
+from importers.texts import Tokens
 
 SPLIT_WORDS = {"train": ("train", "training"), "val": ("val", "valid"), "validation": ("validation",), "test": ("test", "testing")}
-KIND_WORDS = {"labels": (*LABEL_WORDS, "targets"), "images": IMAGE_WORDS}  # image_labels are labels
+KIND_WORDS = {"labels": (*LABEL_WORDS, "targets"), "tokens": ("tokens", "ids"), "images": IMAGE_WORDS}  # image_labels are labels
 
 
 def refusing(place, read):
@@ -79,7 +80,7 @@ def first_among(choices, parts):
 
 
 def role_of(name, options):
-    """The split and the kind ("images", "labels", or None) of an array, by a name such as train/X or X_train."""
+    """The split and the kind ("images", "tokens", "labels", or None) of an array, by a name such as train/X or X_train."""
     parts = name.split("/")
     split = first_among(SPLIT_WORDS, parts)
     for kind, key in (("labels", options.label_key), ("images", options.image_key)):
@@ -95,12 +96,15 @@ def splits_of(place, arrays, options):
     for name in arrays:
         found.setdefault(role_of(name, options), []).append(name)
     splits = {}
-    for split, own in (("train", "train"), ("test", next((name for name in TEST_NAMES if (name, "images") in found), None))):
-        if (own, "images") not in found:
+    content = "tokens" if ("train", "tokens") in found else "images"
+    for split, own in (("train", "train"), ("test", next((name for name in TEST_NAMES if (name, content) in found), None))):
+        if (own, content) not in found:
             continue
         (images, images_place), (labels, labels_place) = (
-            only(place, own, kind, found.get((own, kind), []), arrays) for kind in ("images", "labels"))
-        if images.dtype.kind in "uif" and images.ndim in (3, 4):
+            only(place, own, kind, found.get((own, kind), []), arrays) for kind in (content, "labels"))
+        if content == "tokens":
+            images = Tokens(images, images_place)
+        elif images.dtype.kind in "uif" and images.ndim in (3, 4):
             images = Pixels(images, images_place)
         if labels.dtype.kind in "biu" and labels.shape == (len(labels), *[1] * (labels.ndim - 1)):  # as Keras stores CIFAR's
             labels = numpy.asarray(labels).reshape(len(labels))
@@ -116,10 +120,10 @@ def splits_of(place, arrays, options):
 
 def only(place, split, kind, names, arrays):
     """The only array for a split's images or labels, and where it is. Raises Refused."""
-    key = f"--{kind[:-1]}-key"
+    advice = "give files with one" if kind == "tokens" else f"name them with --{kind[:-1]}-key"
     if len(names) != 1:
         raise Refused(f"{place}: " + (f"which are the {split} {kind}? {', '.join(names)}" if names else
-                                      f"has no {split} {kind} among {', '.join(arrays)}") + f"; name them with {key}")
+                                      f"has no {split} {kind} among {', '.join(arrays)}") + f"; {advice}")
     own, read_own = arrays[names[0]]
     return read_own(), own
 

@@ -22,11 +22,13 @@ namespace {
 
 std::map<std::string, std::string> image_metadata(const TrainedNetwork& network) {
   const CheckpointHeader& checkpoint = network.checkpoint();
-  return {{checkpoint.data.labels == LabelKind::values ? "values" : "classes",
-           nlohmann::json(checkpoint.data.classes).dump()},
-          {"mean", nlohmann::json(checkpoint.data.mean).dump()},
+  return {{"mean", nlohmann::json(checkpoint.data.mean).dump()},
           {"deviation", nlohmann::json(checkpoint.data.stddev).dump()},
           {"margin", fmt::format("{}", network.input.margin)}};
+}
+
+std::pair<const std::string, std::string> names_metadata(const DatasetInfo& data) {
+  return {data.labels == LabelKind::values ? "values" : "classes", nlohmann::json(data.classes).dump()};
 }
 
 std::map<std::string, std::string> metadata(const TrainedNetwork& network) {
@@ -38,6 +40,7 @@ std::map<std::string, std::string> metadata(const TrainedNetwork& network) {
     all.emplace("vocabulary", fmt::format("{}", checkpoint.data.vocabulary));
   else
     all.merge(image_metadata(network));
+  if (!checkpoint.data.predicts_tokens()) all.insert(names_metadata(checkpoint.data));
   return all;
 }
 
@@ -64,18 +67,18 @@ void export_onnx(const TrainedNetwork& network, const std::filesystem::path& out
   fmt::print("{}, ONNX with operators of version {}, {}\n", headline(network, output), kOnnxOperators,
              format_bytes(file.size()));
   if (network.graph.reads_tokens()) {
-    const auto& [length, vocabulary] = network.graph.tokens();
-    fmt::print("  tokens                 int64, {{batch, {}}}\n  logits                 float32, {{batch, {}, {}}}\n",
-               length, length, vocabulary);
-    return;
+    fmt::print("  tokens                 int64, {{batch, {}}}\n", network.graph.tokens().length);
+  } else {
+    const ImageShape& image = network.graph.image();
+    fmt::print("  images                 uint8, {{batch, {}, {}, {}}}: pixels, normalized by the network\n",
+               image.height, image.width, image.channels);
   }
-  const ImageShape& image = network.graph.image();
-  fmt::print(
-      "  images                 uint8, {{batch, {}, {}, {}}}: pixels, normalized by the network\n"
-      "  {:<21}  float32, {{batch, {}}}\n",
-      image.height, image.width, image.channels,
-      network.checkpoint().data.labels == LabelKind::values ? "values" : "logits, probabilities",
-      network.checkpoint().data.classes.size());
+  if (network.graph.predicts_tokens())
+    return fmt::print("  logits                 float32, {{batch, {}, {}}}\n", network.graph.tokens().length,
+                      network.graph.tokens().vocabulary);
+  fmt::print("  {:<21}  float32, {{batch, {}}}\n",
+             network.checkpoint().data.labels == LabelKind::values ? "values" : "logits, probabilities",
+             network.checkpoint().data.classes.size());
 }
 
 // The tensors that PyTorch's strict load_state_dict() expects beside the network's.

@@ -133,6 +133,9 @@ void generate(const World& world, const GenerateOptions& options) {
   if (!trained.graph.reads_tokens())
     fail("{}: {} was trained on images: generate needs a model of text", trained.file.path().string(),
          trained.checkpoint().model);
+  if (trained.graph.tokens().prediction != Prediction::next)
+    fail("{}: {} was trained for {}: generate needs a model that predicts the next token", trained.file.path().string(),
+         trained.checkpoint().model, trained.graph.predicts_tokens() ? "masked tokens" : "texts with labels");
   if (trained.checkpoint().data.tokenizer.empty())
     fail("{}: its data had no tokenizer, so its tokens have no text", trained.file.path().string());
   const Tokenizer tokenizer = Tokenizer::parse(trained.checkpoint().data.tokenizer);

@@ -20,9 +20,11 @@ namespace {
 
 Task task_of(const std::string& model, const ModelsOptions& options) {
   const auto& image = options.image;
-  const Task task = default_task(model);
-  if (task.labels == LabelKind::tokens)
-    return token_task({options.length > 0 ? options.length : task.tokens.length, task.tokens.vocabulary});
+  Task task = default_task(model);
+  if (task.reads_tokens()) {
+    if (options.length > 0) task.tokens.length = options.length;
+    return task;
+  }
   return neutral_task(
       image.empty() ? task.image : ImageShape{image[0], image[1], image[2] > 0 ? image[2] : task.image.channels},
       options.classes > 0 ? options.classes : task.classes);
@@ -34,12 +36,21 @@ std::string image_text(const ImageShape& image) {
 
 // "224x224x3", "1024 tokens".
 std::string input_text(const Task& task) {
-  return task.labels == LabelKind::tokens ? fmt::format("{} tokens", task.tokens.length) : image_text(task.image);
+  return task.reads_tokens() ? fmt::format("{} tokens", task.tokens.length) : image_text(task.image);
 }
 
 // Returns how many outputs a network has: classes, or the vocabulary.
 std::size_t classes(const Task& task) {
   return task.labels == LabelKind::tokens ? task.tokens.vocabulary : task.classes;
+}
+
+// "images of 224x224x3, 1000 classes".
+std::string task_text(const Task& task) {
+  if (task.labels != LabelKind::tokens)
+    return fmt::format("{} of {}, {} classes", task.reads_tokens() ? "texts" : "images", input_text(task),
+                       task.classes);
+  return fmt::format("windows of {}, a vocabulary of {}{}", input_text(task), task.tokens.vocabulary,
+                     task.tokens.prediction == Prediction::masked ? ", with --loss masked" : "");
 }
 
 std::string flops_text(std::uint64_t flops) {
@@ -66,7 +77,7 @@ nlohmann::json to_json(const Cost& cost) {
 nlohmann::json to_json(const std::string& model, const Task& task, const Cost& cost) {
   nlohmann::json row = to_json(cost);
   row["model"] = model;
-  row[task.labels == LabelKind::tokens ? "input" : "image"] = input_text(task);
+  row[task.reads_tokens() ? "input" : "image"] = input_text(task);
   row["classes"] = classes(task);
   return row;
 }
@@ -169,10 +180,8 @@ bool check_network(const ModelsOptions& options) {
     const Cost cost = total_cost(network.graph);
     fmt::print("{}\n", printable(network.trained.text()));
     for (const std::string& note : network.notes) fmt::print("{}\n", printable(note));
-    const bool tokens = task.labels == LabelKind::tokens;
-    fmt::print("{}: it can be trained: {} layers, {} parameters, {} of {}, {}\n", path, network.graph.nodes().size(),
-               cost.parameters, tokens ? "windows" : "images", input_text(task),
-               tokens ? fmt::format("a vocabulary of {}", classes(task)) : fmt::format("{} classes", classes(task)));
+    fmt::print("{}: it can be trained: {} layers, {} parameters, {}\n", path, network.graph.nodes().size(),
+               cost.parameters, task_text(task));
     row.update(to_json(path, task, cost));
     row["notes"] = network.notes;
     row["trained_tensors"] = network.trained.trained;

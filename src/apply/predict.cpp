@@ -406,8 +406,8 @@ int predict(const World& world, const PredictOptions& options, Activity& activit
   const TrainedNetwork network =
       read_trained_network(options.checkpoint, options.weights, decoding_threads(world, *device));
   if (network.graph.reads_tokens())
-    fail("{}: {} was trained on text: predict is for images; see annulus generate", network.file.path().string(),
-         network.checkpoint().model);
+    fail("{}: {} was trained on text: predict is for images; see annulus {}", network.file.path().string(),
+         network.checkpoint().model, network.graph.predicts_tokens() ? "generate" : "eval");
   if (world.root())
     for (const std::string& line : network.damaged) fmt::print(stderr, "{}\n", printable(line));
   const std::vector<Source> sources = open_sources(network, options);

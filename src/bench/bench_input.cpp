@@ -158,7 +158,7 @@ std::array<Row, 5> rows_of(const Spent& spent) {
 
 void print(const InputPlan& plan, const Spent& all, double share_of_copying) {
   const auto images = static_cast<double>(all.read.samples);
-  const char* const sample = plan.length > 0 ? "window" : "image";
+  const char* const sample = plan.is_text() ? "window" : "image";
   fmt::print("{}\n", to_string(plan));
   fmt::print("{}, {:.0f} for each busy processor; {:.1f} MB/s read\n",
              emphasized(stdout, Emphasis::headline, fmt::format("{:.0f} {}s/s", images / all.wall, sample)),
@@ -172,7 +172,7 @@ void print(const InputPlan& plan, const Spent& all, double share_of_copying) {
   const double whole = all.read.sum() + all.waiting;
   for (const Row& row : rows_of(all))
     fmt::print("  {:<12}{:>10.3f} ms {} {} {:>7.1f} %\n", row.name, 1e3 * row.seconds / images,
-               plan.length > 0 ? "a" : "an", sample, 100 * row.seconds / whole);
+               plan.is_text() ? "a" : "an", sample, 100 * row.seconds / whole);
 }
 
 nlohmann::json to_json(const InputPlan& plan, const Spent& all, double share_of_copying, std::size_t skipped) {

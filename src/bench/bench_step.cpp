@@ -84,7 +84,7 @@ Graph network_of(const BenchStepOptions& options, const TrainedNetwork* trained,
   if (data != nullptr) return make_network(options.model, task_of(data->samples->info(), data->plan, "auto"));
   const auto& image = options.image;
   Task task = default_task(options.model);
-  if (task.labels == LabelKind::tokens) {
+  if (task.reads_tokens()) {
     if (options.data.length > 0) task.tokens.length = options.data.length;
     if (options.vocabulary > 0) task.tokens.vocabulary = options.vocabulary;
   } else {
@@ -200,10 +200,13 @@ void report_memory(const World& world, const BenchStepOptions& options, const Gr
 }
 
 void add_random_tokens(Batch& batch, const Range& windows, const TokenShape& shape) {
-  std::vector<std::int32_t> tokens(windows.size() * (shape.length + 1));
-  const std::size_t first = windows.begin * (shape.length + 1);
-  for (std::size_t i = 0; i < tokens.size(); ++i)
-    tokens[i] = static_cast<std::int32_t>(mix(0, first + i) % shape.vocabulary);
+  const WindowForm form = shape.form();
+  std::vector<std::int32_t> tokens(windows.size() * form.size());
+  const std::size_t first = windows.begin * form.size();
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    const bool missing = i % form.size() >= form.predicted() + form.targets();
+    tokens[i] = missing ? -1 : static_cast<std::int32_t>(mix(0, first + i) % shape.vocabulary);
+  }
   const auto bytes = std::as_bytes(std::span(tokens));
   batch.images.resize(bytes.size());
   std::memcpy(batch.images.data(), bytes.data(), bytes.size());

@@ -99,6 +99,8 @@ void write_data(hdf5::Group& root, const DatasetInfo& data) {
   if (!data.is_text()) return;
   root.set_integer("vocabulary", data.vocabulary);
   root.set_integer("length", data.length);
+  root.set_integer("mask_token", data.mask_token);
+  root.set_integer("prediction", static_cast<std::uint64_t>(data.prediction));
   root.set_string("tokenizer_data", data.tokenizer);
 }
 
@@ -114,9 +116,15 @@ void read_data(const hdf5::Group& root, DatasetInfo& data) {
   data.channels = data.mean.size();
   data.height = root.integer("data_height");
   data.width = root.integer("data_width");
-  if (!data.is_text()) return;
+  if (!root.has_attribute("vocabulary")) return;
   data.vocabulary = root.integer("vocabulary");
   data.length = root.integer("length");
+  data.mask_token = root.has_attribute("mask_token") ? root.integer("mask_token") : data.vocabulary;
+  if (const std::uint64_t kind = root.has_attribute("prediction") ? root.integer("prediction") : 0;
+      kind <= static_cast<std::uint64_t>(Prediction::label))
+    data.prediction = static_cast<Prediction>(kind);
+  else
+    fail("{}: attribute 'prediction': {}", root.place(), kind);
   data.tokenizer = root.string("tokenizer_data");
 }
 
@@ -310,12 +318,13 @@ bool are_finite(std::span<const float> values) {
 }
 
 void expect_usable(const DatasetInfo& data, const std::filesystem::path& file) {
-  if (data.is_text()) {
+  if (data.is_text() || data.predicts_tokens()) {
     if (data.vocabulary == 0 || data.length == 0)
       fail("{}: attributes 'vocabulary' and 'length': {} and {}", file.string(), data.vocabulary, data.length);
-    return;
+    if (data.predicts_tokens()) return;
   }
   if (data.classes.empty()) fail("{}: attribute 'classes': empty", file.string());
+  if (data.is_text()) return;
   if (data.mean.empty() || data.mean.size() != data.stddev.size())
     fail("{}: attributes 'mean' and 'deviation': {} and {} values", file.string(), data.mean.size(),
          data.stddev.size());

@@ -82,7 +82,8 @@ ArraySource arrays_of(const Checkpoint& checkpoint);  // REQUIRES: the checkpoin
 //   attributes of the root group: format ("annulus checkpoint"), version (4), model, loss, optimizer, configuration,
 //                                 seed, order, image_height, image_width, summing, labels (the number of a
 //                                 LabelKind), classes (or values), mean, deviation,
-//                                 data_height, data_width (0: encoded images), for text vocabulary, length and
+//                                 data_height, data_width (0: encoded images), for text vocabulary, length,
+//                                 mask_token, prediction (the number of a Prediction) and
 //                                 tokenizer_data (FORMAT.md), samples (strings such as "the number of
 //                                 training images=60000"), frozen (names of parameters; absent if there are none), and
 //                                 the numbers of kRunStateFields (run_state.h)

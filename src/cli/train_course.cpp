@@ -59,10 +59,11 @@ void add_step_options(CLI::App& command, TrainOptions& o) {
   command.add_flag("--sync-batch-norm", o.sync_batch_norm, "Synchronized batch norm: statistics of all ranks' images")
       ->group("Training");
   add("--loss", o.loss,
-      "Loss: softmax (cross-entropy), binary (cross-entropy of each class by itself), mse (mean squared error), or "
-      "auto "
-      "(softmax, with several classes per image binary, for real numbers mse)")
-      ->check(one_of({"auto", "softmax", "binary", "mse"}));
+      "Loss: softmax (cross-entropy), binary (cross-entropy of each class by itself), mse (mean squared error), masked "
+      "(cross-entropy of masked tokens, 15 % of a text's), or auto (softmax, with several classes per image binary, "
+      "for "
+      "real numbers mse)")
+      ->check(one_of({"auto", "softmax", "binary", "mse", "masked"}));
   add("--label-smoothing", o.label_smoothing, "Label smoothing: fraction of a label that is spread over all classes")
       ->transform(number_from(0, 0.9));
   add("--dropout", o.dropout, "Dropout rate of transformers (attention weights, ends of residual branches, embeddings)")

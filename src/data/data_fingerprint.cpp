@@ -58,6 +58,8 @@ std::vector<DataField> data_fields(const DatasetInfo& info, std::span<const Data
     hash.add(std::span(std::as_const(info.tokenizer)));
     std::vector<DataField> fields{{"the kind of labels", std::string(description(info.labels))},
                                   {"the vocabulary", std::to_string(info.vocabulary)},
+                                  {"the mask token", std::to_string(info.mask_token)},
+                                  {"the classes", fmt::format("{}", fmt::join(info.classes, ", "))},
                                   {"a hash of the tokenizer", hash.text()}};
     fields.insert(fields.end(), samples.begin(), samples.end());
     return fields;
@@ -75,12 +77,13 @@ std::vector<DataField> data_fields(const DatasetInfo& info, std::span<const Data
 }
 
 std::vector<DataField> sample_fields(const std::string& split, const Samples& dataset) {
-  if (dataset.info().is_text())
+  if (dataset.info().predicts_tokens())
     return {{"the number of " + split + " tokens", std::to_string(dataset.info().tokens)},
             {"a hash of the " + split + " text", hash_images(dataset)}};
-  return {{"the number of " + split + " images", std::to_string(dataset.info().size)},
+  const std::string samples = split + (dataset.info().is_text() ? " texts" : " images");
+  return {{"the number of " + samples, std::to_string(dataset.info().size)},
           {"a hash of the " + split + " labels", hash_labels(dataset)},
-          {"a hash of the " + split + " images", hash_images(dataset)}};
+          {"a hash of the " + samples, hash_images(dataset)}};
 }
 
 std::optional<std::string> first_difference(std::span<const DataField> before, std::span<const DataField> now) {

@@ -12,6 +12,7 @@
 #include "kernels/base/error.h"
 #include "kernels/base/host_memory.h"
 #include "src/data/stored_array.h"
+#include "src/data/vocabulary.h"
 #include "src/io/file_mapping.h"
 #include "src/io/hdf5.h"
 
@@ -34,7 +35,7 @@ class Dataset::Shard {
   std::int32_t label(std::size_t sample) const;
   void read_targets(std::size_t sample, std::span<float> targets) const;
   void begin_to_fetch_label(std::size_t sample) const { labels_->begin_to_fetch(sample); }
-  void read_image(std::size_t sample, std::span<std::uint8_t> pixels) const { values_->read_bytes(sample, 1, pixels); }
+  void read_image(std::size_t sample, std::span<std::uint8_t> pixels) const;
   void read_encoded(std::size_t sample, std::vector<std::uint8_t>& bytes) const;
 
   // Returns decoded images as stored in the file, mapped (file_mapping.h); empty if mapping is impossible.
@@ -49,12 +50,14 @@ class Dataset::Shard {
  private:
   void open_decoded(const hdf5::Group& group);
   void open_encoded(const hdf5::Group& group);
+  void open_texts(const hdf5::Group& root, const hdf5::Group& group);
+  void read_tokens(std::size_t sample, std::span<std::int32_t> tokens) const;
   void open_labels(const hdf5::Group& group);
   Range encoded_range(std::size_t sample) const;
 
   std::shared_ptr<const ReadableFile> file_;
   DatasetInfo info_;
-  std::optional<StoredArray> labels_, values_;  // values: the images, or encoded images' bytes
+  std::optional<StoredArray> labels_, values_;  // values: the images, encoded images' bytes, or texts' tokens
   std::optional<StoredArray> offsets_;          // where each encoded image begins
 };
 
@@ -88,11 +91,12 @@ const char* names_attribute(LabelKind labels) {
 void read_attributes(const hdf5::Group& root, DatasetInfo& info) {
   const char* const names = names_attribute(info.labels);
   info.classes = root.strings(names);
-  info.mean = root.floats("mean");
-  info.stddev = root.floats("deviation");
   if (info.classes.empty())
     fail("{} attribute '{}': empty; it must name every {}", root.place(), names,
          info.labels == LabelKind::values ? "value" : "class");
+  if (info.is_text()) return;
+  info.mean = root.floats("mean");
+  info.stddev = root.floats("deviation");
   if (info.encoded()) info.channels = info.mean.size();  // the images are decoded to this number
   if (info.encoded() && info.channels != 1 && info.channels != 3)
     fail("{} attribute 'mean': {} values; encoded images have 1 channel or 3", root.place(), info.channels);
@@ -136,6 +140,9 @@ void require_consistent(const std::filesystem::path& a, const DatasetInfo& first
   if (first.mean != other.mean) differ("means");
   if (first.stddev != other.stddev) differ("standard deviations");
   if (first.encoded() != other.encoded()) differ("kinds of images, decoded and encoded");
+  if (first.vocabulary != other.vocabulary) differ("vocabularies");
+  if (first.tokenizer != other.tokenizer) differ("tokenizers");
+  if (first.length != other.length) differ("lengths of texts");
   if (first.height != other.height || first.width != other.width || first.channels != other.channels)
     differ("sizes of images");
 }
@@ -165,7 +172,7 @@ bool has_split(const std::vector<std::filesystem::path>& files, const std::strin
 Dataset::Shard::Shard(const std::filesystem::path& file, const hdf5::Group& root, const std::string& split)
     : file_(std::make_shared<const ReadableFile>(file)) {
   const hdf5::Group group = root.group(split);
-  group.has("bytes") ? open_encoded(group) : open_decoded(group);
+  group.has("tokens") ? open_texts(root, group) : group.has("bytes") ? open_encoded(group) : open_decoded(group);
   const hdf5::Dataset labels = group.dataset("labels");
   info_.labels = label_kind(labels);
   if (info_.labels == LabelKind::values && !root.has_attribute("values"))
@@ -195,6 +202,35 @@ void Dataset::Shard::open_decoded(const hdf5::Group& group) {
   values_->map_rows();
 }
 
+void Dataset::Shard::open_texts(const hdf5::Group& root, const hdf5::Group& group) {
+  hdf5::Dataset tokens = group.dataset("tokens");
+  const Shape shape = tokens.shape();
+  if (shape.size() != 2 || !tokens.holds_integers() || elements(shape) == 0)
+    fail("{}: shape {}: with labels, tokens must be integers, texts x length", tokens.place(), to_string(shape));
+  info_.size = shape[0];
+  info_.length = shape[1];
+  info_.tokens = elements(shape);
+  info_.prediction = Prediction::label;
+  read_vocabulary(root, info_);
+  values_.emplace(std::move(tokens), file_);
+}
+
+void Dataset::Shard::read_tokens(std::size_t sample, std::span<std::int32_t> tokens) const {
+  thread_local std::vector<std::int64_t> stored;
+  stored.resize(tokens.size());
+  values_->read_integers(sample, stored);
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    if (stored[i] < 0 || static_cast<std::uint64_t>(stored[i]) >= info_.vocabulary)
+      fail("token {} at {}, but the vocabulary has {}", stored[i], i, info_.vocabulary);
+    tokens[i] = static_cast<std::int32_t>(stored[i]);
+  }
+}
+
+void Dataset::Shard::read_image(std::size_t sample, std::span<std::uint8_t> pixels) const {
+  if (!info_.is_text()) return values_->read_bytes(sample, 1, pixels);
+  read_tokens(sample, {reinterpret_cast<std::int32_t*>(pixels.data()), info_.length});
+}
+
 void Dataset::Shard::open_encoded(const hdf5::Group& group) {
   hdf5::Dataset bytes = group.dataset("bytes");
   hdf5::Dataset offsets = group.dataset("offsets");
@@ -213,7 +249,7 @@ void Dataset::Shard::open_labels(const hdf5::Group& group) {
   const Shape shape = labels.shape();
   const std::size_t width = info_.targets();
   if (width == 0) {
-    require_integers(labels, info_.size, "images", info_.size);
+    require_integers(labels, info_.size, info_.is_text() ? "texts" : "images", info_.size);
   } else {
     if (info_.labels == LabelKind::several_classes && !labels.holds<std::uint8_t>())
       fail(

@@ -20,8 +20,9 @@ bool has_split(const std::vector<std::filesystem::path>& files, const std::strin
 
 constexpr std::size_t kMostKeptBytes = std::size_t{16} << 20;  // ImageNet's labels and offsets are 15 MB
 
-// Reads a split, "train", "validation" or "test": the concatenation of all given data files (FORMAT.md) that contain
-// the split. The files must have the same classes, mean and std, and the same kind of content. Opens the files
+// Reads a split, "train", "validation" or "test", of images or texts with labels: the concatenation of all given data
+// files (FORMAT.md) that contain the split. The files must have the same classes, mean and std, and the same kind of
+// content. Opens the files
 // read-only and without file locks. Reads labels and images on demand, from any thread; memory does not grow with the
 // number of samples: labels and offsets are kept in memory up to kMostKeptBytes, the first files' first. Throws Error
 // naming the file and the problem.

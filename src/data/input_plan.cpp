@@ -94,9 +94,13 @@ std::string name_of(const DataOptions& options) {
 std::string to_string(const InputPlan& plan) {
   constexpr std::array<const char*, 3> kOrders{"in order", "in random order", "in random order of blocks"};
   const std::string samples =
-      plan.length > 0 ? fmt::format("{} tokens: {}", plan.length, plan.shift_windows ? "shifted randomly" : "as stored")
-                      : fmt::format("{}x{}x{}: {}", plan.image.height, plan.image.width, plan.channels,
-                                    to_string(plan.augmentation));
+      plan.is_text()
+          ? fmt::format("{} tokens: {}{}", plan.window.length, plan.shift_windows ? "shifted randomly" : "as stored",
+                        plan.window.prediction == Prediction::masked
+                            ? fmt::format(", {} of them masked", plan.window.targets())
+                            : "")
+          : fmt::format("{}x{}x{}: {}", plan.image.height, plan.image.width, plan.channels,
+                        to_string(plan.augmentation));
   return fmt::format("{}; {}; {} thread{} on each rank{}, {} batches ahead", samples,
                      kOrders[static_cast<std::size_t>(plan.shuffle.kind)], plan.workers, plan.workers == 1 ? "" : "s",
                      plan.make_decoder ? " and the GPU's JPEG decoder" : "", plan.prefetch);
@@ -117,8 +121,8 @@ InputPlan plan_input(const DataOptions& options, const DatasetInfo& info, Purpos
   InputPlan plan;
   if (info.is_text()) {
     expect_no_image_options(options);
-    plan.length = info.length;
-    plan.shift_windows = purpose == Purpose::training;
+    plan.window = {info.length, info.prediction};
+    plan.shift_windows = purpose == Purpose::training && info.predicts_tokens();
   } else {
     if (options.length > 0) fail("--length: is for text, and the data is images; remove the option");
     plan.image = image_size(options, info, trained);

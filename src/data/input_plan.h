@@ -15,7 +15,7 @@ struct InputPlan {
   std::size_t channels = 0;
   double margin = 1;  // see centre_crop
   Augmentation augmentation;
-  std::size_t length = 0;      // tokens in a text window, one less than in a sample; 0: images
+  WindowForm window{0};        // of text; length 0: images
   bool shift_windows = false;  // randomly, by less than `length` tokens
 
   Shuffle shuffle;
@@ -27,7 +27,10 @@ struct InputPlan {
   MakeJpegDecoder make_decoder{};  // called by each loader thread; empty: libjpeg decodes all images
 
   // Returns a sample's size in bytes.
-  std::size_t image_bytes() const { return length > 0 ? window_bytes(length) : image.height * image.width * channels; }
+  std::size_t image_bytes() const {
+    return is_text() ? window.size() * sizeof(std::int32_t) : image.height * image.width * channels;
+  }
+  bool is_text() const { return window.length > 0; }
 
   // Returns whether images stored with this size reach the network without resizing.
   bool takes_as_stored(const ImageSize& stored) const { return stored == image && augmentation.crop != Crop::resized; }

@@ -56,9 +56,9 @@ void Loader::reserve(std::size_t images) try {
     slot.keys.reserve(positions);
   }
 } catch (const std::exception&) {  // exceeds the memory, a vector's limit, or 64 bits
-  if (plan_.length > 0)
+  if (plan_.is_text())
     fail("{} batches of {} windows of {} tokens do not fit into memory: use a smaller --batch, --length or --prefetch",
-         slots_.size(), images, plan_.length);
+         slots_.size(), images, plan_.window.length);
   fail("{} batches of {} images of {}x{}x{} do not fit into memory: use a smaller --batch, --image or --prefetch",
        slots_.size(), images, plan_.image.height, plan_.image.width, plan_.channels);
 }

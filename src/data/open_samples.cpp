@@ -15,7 +15,7 @@ namespace {
 bool has_text(const std::vector<std::filesystem::path>& files, const std::string& split) try {
   return std::ranges::any_of(files, [&](const std::filesystem::path& file) {
     const hdf5::Group root = hdf5::File(file).root();
-    return root.has(split) && root.group(split).has("tokens");
+    return root.has(split) && root.group(split).has("tokens") && !root.group(split).has("labels");
   });
 } catch (const Error&) {
   return false;
@@ -24,9 +24,14 @@ bool has_text(const std::vector<std::filesystem::path>& files, const std::string
 }  // namespace
 
 std::unique_ptr<Samples> open_samples(const std::vector<std::filesystem::path>& files, const std::string& split,
-                                      std::size_t length) {
-  if (has_text(files, split)) return std::make_unique<TokenDataset>(files, split, length > 0 ? length : kDefaultLength);
-  return std::make_unique<Dataset>(files, split);
+                                      std::size_t length, bool masked) {
+  if (has_text(files, split))
+    return std::make_unique<TokenDataset>(files, split, length > 0 ? length : kDefaultLength,
+                                          masked ? Prediction::masked : Prediction::next);
+  auto samples = std::make_unique<Dataset>(files, split);
+  if (const DatasetInfo& info = samples->info(); info.is_text() && length > 0 && length != info.length)
+    fail("--length {}: the labelled texts have {} tokens; remove the option", length, info.length);
+  return samples;
 }
 
 }  // namespace annulus

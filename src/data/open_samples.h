@@ -9,9 +9,10 @@
 
 namespace annulus {
 
-// Opens a split with images (Dataset) or text (TokenDataset), as stored in the files. `length`: tokens predicted in a
-// text window; 0: kDefaultLength. Throws Error.
+// Opens a split with images, labelled texts (both Dataset) or text (TokenDataset), as stored in the files. Of text:
+// `length`: tokens in a window, 0: kDefaultLength, or those of a labelled text; `masked`: masked tokens are predicted,
+// not each next token. Throws Error.
 std::unique_ptr<Samples> open_samples(const std::vector<std::filesystem::path>& files, const std::string& split,
-                                      std::size_t length);
+                                      std::size_t length, bool masked = false);
 
 }  // namespace annulus

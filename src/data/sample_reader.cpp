@@ -5,6 +5,7 @@
 
 #include "kernels/base/clock.h"
 #include "src/data/image_codec.h"
+#include "src/data/mask_tokens.h"
 #include "src/data/mix_images.h"
 #include "src/data/rand_augment.h"
 
@@ -176,12 +177,17 @@ void SampleReader::read_decoded(std::size_t sample, Draws& draws, std::span<std:
 }
 
 void SampleReader::read_window(std::size_t sample, Draws& draws, std::span<std::uint8_t> pixels) {
+  const DatasetInfo& info = dataset_.info();
+  const auto stored = pixels.first(info.image_bytes());
   if (plan_.shift_windows)
-    dataset_.read_shifted(sample, draws.below(static_cast<std::uint32_t>(plan_.length)), pixels);
+    dataset_.read_shifted(sample, draws.below(static_cast<std::uint32_t>(plan_.window.length)), stored);
   else
-    dataset_.read_image(sample, pixels);
-  times_.bytes += pixels.size();
+    dataset_.read_image(sample, stored);
+  times_.bytes += stored.size();
   add_time(times_.reading);
+  if (plan_.window.prediction == Prediction::masked)
+    mask_tokens(draws, info.vocabulary, info.mask_token,
+                {reinterpret_cast<std::int32_t*>(pixels.data()), plan_.window.size()});
 }
 
 Window SampleReader::crop(Draws& draws, const ImageSize& image) const {

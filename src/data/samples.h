@@ -8,13 +8,9 @@
 
 #include "kernels/base/labels.h"
 #include "kernels/base/split.h"
+#include "kernels/base/window_form.h"
 
 namespace annulus {
-
-// Returns a text window's size: `length` predicted tokens, and the token before them.
-constexpr std::size_t window_bytes(std::size_t length) {
-  return (length + 1) * sizeof(std::int32_t);
-}
 
 // Returns the windows that are loaded as a batch's images.
 inline std::span<const std::int32_t> windows_in(std::span<const std::uint8_t> images) {
@@ -30,19 +26,24 @@ struct DatasetInfo {
   std::vector<std::string> classes;  // names, by label, or the names of a label's values
   std::vector<float> mean, stddev;   // per channel, over the training images' pixels scaled to 0..1
 
-  // Text only: labels are LabelKind::tokens, samples are text windows (see TokenDataset).
-  std::size_t vocabulary = 0;    // number of different tokens; 0: images
-  std::size_t length = 0;        // predicted tokens in a window
+  // Text only: samples are windows of tokens (TokenDataset) or, with labels, texts (Dataset).
+  std::size_t vocabulary = 0;  // number of different tokens; 0: images
+  std::size_t mask_token = 0;  // stands for a masked token
+  std::size_t length = 0;      // tokens that a network reads
+  Prediction prediction = Prediction::next;
   std::uint64_t tokens = 0;      // in this split
   std::uint64_t text_bytes = 0;  // that the tokens stand for; 0: unknown
   std::string tokenizer{};       // Tokenizer::serialized(); empty: unknown
 
-  bool is_text() const { return labels == LabelKind::tokens; }
+  bool is_text() const { return vocabulary > 0; }
+  bool predicts_tokens() const { return labels == LabelKind::tokens; }
   // Returns how many numbers a label has, 0 or 1 for each class, or values; 0 if labels are a class or tokens.
   std::size_t targets() const { return labels == LabelKind::one_class ? 0 : classes.size(); }
   bool encoded() const { return height == 0 && !is_text(); }
-  // Returns a sample's size, unless encoded.
-  std::size_t image_bytes() const { return is_text() ? window_bytes(length) : height * width * channels; }
+  // Returns a sample's size, unless encoded. A sample of text without labels has the token after its `length` tokens.
+  std::size_t image_bytes() const {
+    return is_text() ? (length + (predicts_tokens() ? 1 : 0)) * sizeof(std::int32_t) : height * width * channels;
+  }
 };
 
 // Reads images or text windows by number, from any thread. A bad sample does not affect other samples: reading it
@@ -57,10 +58,11 @@ class Samples {
   // numbers.
   virtual std::int32_t label(std::size_t sample) const = 0;
   virtual void read_targets(std::size_t /*sample*/, std::span<float> /*targets*/) const {}
-  // Decoded images: height x width x channels. Text: a window's tokens, int32.
+  // Decoded images: height x width x channels. Text: tokens, int32.
   virtual void read_image(std::size_t sample, std::span<std::uint8_t> pixels) const = 0;
   virtual void read_encoded(std::size_t sample, std::vector<std::uint8_t>& bytes) const = 0;
-  // Text: reads a window that begins `shift` tokens later, or as late as the text permits. REQUIRES: info().is_text().
+  // Text: reads a window that begins `shift` tokens later, or as late as the text permits. REQUIRES: info() predicts
+  // tokens.
   virtual void read_shifted(std::size_t /*sample*/, std::size_t /*shift*/, std::span<std::uint8_t> /*pixels*/) const {}
 
   // Copies several samples' decoded images and labels, in little more time than an equally large memory copy. Returns

@@ -44,11 +44,13 @@ StoredArray::StoredArray(hdf5::Dataset dataset, std::shared_ptr<const ReadableFi
   dataset.require_stored();
   const Shape shape = dataset.shape();
   count_ = shape.empty() ? 0 : shape.front();
+  row_values_ = count_ == 0 ? 0 : elements(shape) / count_;
   auto form = dataset.integer_form();
   if (dataset.holds<float>()) form = {sizeof(float), true};
   const auto offset = dataset.offset();
   if (form && offset) {
-    row_bytes_ = count_ == 0 ? 0 : form->bytes * (elements(shape) / count_);
+    value_bytes_ = form->bytes;
+    row_bytes_ = form->bytes * row_values_;
     offset_ = *offset;
     has_sign_ = form->has_sign;
     // Behind an external link.
@@ -102,20 +104,21 @@ void StoredArray::read_contiguous(std::size_t first, std::span<std::uint8_t> row
 }
 
 void StoredArray::read_integers(std::size_t first, std::span<std::int64_t> values) const {
-  if (dataset_) return dataset_->read_rows(first, values.size(), values);
+  const std::size_t rows = row_values_ == 0 ? 0 : values.size() / row_values_;
+  if (dataset_) return dataset_->read_rows(first, rows, values);
   if (!kept_.empty()) {
     for (std::size_t i = 0; i < values.size(); ++i)
-      values[i] = integer(kept_.data() + (first + i) * row_bytes_, row_bytes_, has_sign_);
+      values[i] = integer(kept_.data() + first * row_bytes_ + i * value_bytes_, value_bytes_, has_sign_);
     return;
   }
-  check(first, values.size());
+  check(first, rows);
   std::array<std::uint8_t, kIntegersAtOnce * sizeof(std::int64_t)> bytes;
   for (std::size_t done = 0; done < values.size(); done += kIntegersAtOnce) {
     const std::size_t count = std::min(kIntegersAtOnce, values.size() - done);
-    read_at(file_->descriptor, file_->path, offset_ + (first + done) * row_bytes_,
-            std::span(bytes).first(count * row_bytes_));
+    read_at(file_->descriptor, file_->path, offset_ + first * row_bytes_ + done * value_bytes_,
+            std::span(bytes).first(count * value_bytes_));
     for (std::size_t i = 0; i < count; ++i)
-      values[done + i] = integer(bytes.data() + i * row_bytes_, row_bytes_, has_sign_);
+      values[done + i] = integer(bytes.data() + i * value_bytes_, value_bytes_, has_sign_);
   }
 }
 

@@ -54,7 +54,7 @@ class StoredArray {
 
   void read_bytes(std::size_t first, std::size_t count, std::span<std::uint8_t> values) const;  // rows of uint8
   void read_floats(std::size_t row, std::span<float> values) const;                             // a row of float32
-  void read_integers(std::size_t first, std::span<std::int64_t> values) const;  // of any integer type, one per row
+  void read_integers(std::size_t first, std::span<std::int64_t> values) const;  // rows of any integer type
 
   // Throws Error if these rows are damaged according to the file's checksums. Others of these functions call it, except
   // for mapped rows.
@@ -72,7 +72,8 @@ class StoredArray {
 
   std::shared_ptr<const ReadableFile> file_;
   std::size_t count_;
-  std::uint64_t row_bytes_ = 0;
+  std::size_t row_values_ = 0;
+  std::uint64_t row_bytes_ = 0, value_bytes_ = 0;
   std::uint64_t offset_ = 0;        // in the file, if contiguous
   bool has_sign_ = false;           // integers
   std::vector<std::uint8_t> kept_;  // all elements, as stored, or none

@@ -8,14 +8,13 @@
 
 #include "kernels/base/error.h"
 #include "src/data/stored_array.h"
+#include "src/data/vocabulary.h"
 #include "src/io/hdf5.h"
 
 namespace annulus {
 namespace {
 
 constexpr std::int32_t kNoToken = -1;
-
-constexpr std::uint64_t kMostTokens = std::numeric_limits<std::int32_t>::max();
 
 template <class Stored>
 void widen(std::span<const std::uint8_t> stored, std::int32_t* tokens) {
@@ -60,14 +59,11 @@ class TokenDataset::Shard {
       fail("{}: must be one row of uint8, uint16 or uint32", tokens.place());
     if (tokens.shape()[0] < 2) fail("{}: {} tokens; at least 2 are needed", tokens.place(), tokens.shape()[0]);
     check_documents(group.dataset("documents"), tokens.shape()[0]);
-    const std::uint64_t vocabulary = root.integer("vocabulary");
-    if (vocabulary == 0 || vocabulary > kMostTokens)
-      fail("{} attribute 'vocabulary': {} tokens; supported are 1 to {}", root.place(), vocabulary, kMostTokens);
     info.labels = LabelKind::tokens;
-    info.vocabulary = vocabulary_ = vocabulary;
+    read_vocabulary(root, info);
+    vocabulary_ = info.vocabulary;
     info.tokens = tokens.shape()[0];
     info.text_bytes = group.has_attribute("bytes") ? group.integer("bytes") : 0;
-    if (root.has_attribute("tokenizer_data")) info.tokenizer = root.string("tokenizer_data");
     bytes_each_ = form.bytes;
     tokens_.emplace(std::move(tokens), file_);
     tokens_->map_rows();
@@ -120,9 +116,10 @@ class TokenDataset::Shard {
 };
 
 TokenDataset::TokenDataset(const std::vector<std::filesystem::path>& files, const std::string& split,
-                           std::size_t length) try
+                           std::size_t length, Prediction prediction) try
     : split_(split) {
   info_.length = length;
+  info_.prediction = prediction;
   for (const std::filesystem::path& file : files) add(file);
   if (shards_.empty())
     fail("{}{}: /{}: missing", files.front().string(), files.size() > 1 ? " and the other data files" : "", split);
@@ -138,6 +135,7 @@ void TokenDataset::add(const std::filesystem::path& file) {
   DatasetInfo found;
   shards_.emplace_back(file, root, split_, found);
   found.length = info_.length;
+  found.prediction = info_.prediction;
   found.size = info_.size + windows(found.tokens);
   if (shards_.size() > 1) {
     const auto differ = [&](const char* what) {
@@ -146,6 +144,7 @@ void TokenDataset::add(const std::filesystem::path& file) {
     };
     if (info_.vocabulary != found.vocabulary) differ("vocabularies");
     if (info_.tokenizer != found.tokenizer) differ("tokenizers");
+    if (info_.mask_token != found.mask_token) differ("mask tokens");
     found.tokens += info_.tokens;
     const bool known = info_.text_bytes > 0 && found.text_bytes > 0;
     found.text_bytes = known ? info_.text_bytes + found.text_bytes : 0;

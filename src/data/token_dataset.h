@@ -13,8 +13,8 @@
 namespace annulus {
 
 // Reads a split from a text data set: the concatenation of all given data files (FORMAT.md) that contain the split. The
-// files must have the same vocabulary and tokenizer. A sample is a window with `length` + 1 tokens, which read_image()
-// writes as int32: from each of the first `length` tokens, a network predicts the next token. In a file, sample i
+// files must have the same vocabulary and tokenizer. A sample is `length` + 1 tokens, which read_image() writes as
+// int32: from each of the first `length` tokens, a network predicts the next token. In a file, sample i
 // begins at token i x length, so that each token but the first is predicted once; windows run across documents but not
 // across files. After a file's last token the last window is filled with -1: nothing to predict. Labels are 0.
 //
@@ -22,7 +22,8 @@ namespace annulus {
 // and the problem.
 class TokenDataset : public Samples {
  public:
-  TokenDataset(const std::vector<std::filesystem::path>& files, const std::string& split, std::size_t length);
+  TokenDataset(const std::vector<std::filesystem::path>& files, const std::string& split, std::size_t length,
+               Prediction prediction = Prediction::next);
   ~TokenDataset() override;
 
   std::int32_t label(std::size_t /*sample*/) const override { return 0; }

@@ -16,7 +16,7 @@ bool same(const HostTensor& a, const HostTensor& b) {
   return a.kind == b.kind && a.shape == b.shape && a.wholes == b.wholes && std::ranges::equal(a.reals, b.reals, equal);
 }
 
-// The elements of a tensor for part `part` of image `image`, if a dimension consists of images' parts.
+// A tensor's elements for an image's part, if a dimension consists of images' parts.
 struct Places {
   std::size_t rows, batch, parts, inner;  // the extents before, within, and after the dimension
   bool images_first;
@@ -26,7 +26,7 @@ struct Places {
     return (row * batch * parts + place) * inner + i;
   }
 
-  // Calls visit(place of the first image, place of another image) for all.
+  // Calls visit(the first image's place, another image's place) for all.
   template <class Visit>
   bool all_of(const Visit& visit) const {
     for (std::size_t row = 0; row < rows; ++row)

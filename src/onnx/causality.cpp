@@ -10,6 +10,7 @@ namespace annulus {
 namespace {
 
 // Returns windows that differ from the first window from a token on: window i + 1 from token begins[i].
+// REQUIRES: each next token is predicted.
 std::vector<std::int32_t> windows_that_differ(const TokenShape& tokens, const std::vector<std::size_t>& begins) {
   const auto token = [&](std::size_t i) { return static_cast<std::int32_t>(i % tokens.vocabulary); };
   const std::size_t row = tokens.length + 1;
@@ -31,7 +32,7 @@ void initialize(Model& model, const ImportedNetwork& network) {
 }  // namespace
 
 void expect_causal(const OnnxFile& file, const ImportedNetwork& network) {
-  if (!file.reads_tokens()) return;
+  if (!network.graph.predicts_tokens() || network.graph.tokens().prediction != Prediction::next) return;
   const TokenShape& tokens = network.graph.tokens();
   if (tokens.length < 2 || tokens.vocabulary < 2) return;
   const std::vector<std::size_t> begins{1, tokens.length / 2, tokens.length - 1};
@@ -56,8 +57,8 @@ void expect_causal(const OnnxFile& file, const ImportedNetwork& network) {
     }
   if (difference > 1e-4f * largest)
     fail(
-        "{}: its predictions depend on later tokens: only causal language models can be trained; a masked loss "
-        "(BERT) is not supported",
+        "{}: its predictions depend on later tokens: train a masked language model (BERT) with --loss masked; others "
+        "must be causal",
         file.name());
 }
 

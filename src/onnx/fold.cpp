@@ -354,7 +354,7 @@ HostTensor gather(const Attributes& attributes, const Inputs& inputs) {
   return with_shape(to, shape);
 }
 
-// The first element of the slice that each row of `indices` selects, and these slices' shape and size.
+// The slices that rows of `indices` select: where each begins, their shape and their size.
 struct Selection {
   Indices begins;
   Shape slice;

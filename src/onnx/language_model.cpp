@@ -70,23 +70,29 @@ std::optional<Value> position_embedding(NodeReader& n, Value x, Value rows) {
   return n.add(PositionEmbedding{learned->shape[0]}, {x}, {builder.layer(table).stored[0]});
 }
 
-Value language_model_head(GraphBuilder& builder, Value logits) {
-  const Shape shape = builder.shape(logits, 1);
-  const Shape window = builder.shape(Graph::kWindow, 1);
-  if (shape.size() != 3 || shape[1] + 1 != window[1] || builder.batch(logits) != BatchPlace{0, 1})
-    fail(
-        "it is {} for one window, but must be logits {{batch, length, vocabulary}}: a language model's, without a loss",
-        to_string(shape));
+std::string attends_to_later_tokens(const GraphBuilder& builder) {
   for (const GraphBuilder::Layer& layer : builder.layers())
     if (const auto* operation = std::get_if<Operation>(&layer.operation))
       if (const auto* attention = std::get_if<Attention>(operation); attention != nullptr && !attention->causal)
-        fail("the attention of {} reads later tokens: only causal language models are supported, and no masked loss",
-             layer.name);
+        return layer.name;
+  return "";
+}
+
+Value language_model_head(GraphBuilder& builder, Value logits, Prediction prediction) {
+  const Shape shape = builder.shape(logits, 1);
+  const std::size_t length = window_form(builder.shape(Graph::kWindow, 1)).length;
+  if (shape.size() != 3 || shape[1] != length || builder.batch(logits) != BatchPlace{0, 1})
+    fail(
+        "it is {} for one window, but must be logits {{batch, length, vocabulary}}: a language model's, without a loss",
+        to_string(shape));
+  const std::string later = attends_to_later_tokens(builder);
+  if (prediction == Prediction::next && !later.empty())
+    fail("the attention of {} reads later tokens: train a masked language model with --loss masked", later);
   const auto* linear = builder.computed_by<Linear>(logits);
-  if (linear == nullptr || linear->bias || linear->transposed_in_file)
-    fail("its logits must come from a linear layer without bias, such as nn.Linear(width, vocabulary, bias=False)");
+  if (linear == nullptr || linear->transposed_in_file)
+    fail("its logits must come from a linear layer, such as nn.Linear(width, vocabulary)");
   GraphBuilder::Layer head = builder.layer(logits);
-  head.operation = Operation(LanguageModelHead{linear->units});
+  head.operation = Operation(LanguageModelHead{.vocabulary = linear->units, .bias = linear->bias});
   head.inputs.push_back(Graph::kWindow);
   head.stored.insert(head.stored.begin(), Stored{});  // the metrics
   head.outer = 1;

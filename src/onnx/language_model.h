@@ -19,9 +19,13 @@ Value token_embedding(NodeReader& n);
 // layer.
 std::optional<Value> position_embedding(NodeReader& n, Value x, Value rows);
 
+// Names a layer with attention to later tokens; empty if there is none.
+std::string attends_to_later_tokens(const GraphBuilder& builder);
+
 // Replaces the linear layer that computes logits {batch, length, vocabulary} by a language model's head, and returns
-// the head's output. Throws Error if something else computes them.
-Value language_model_head(GraphBuilder& builder, Value logits);
+// the head's output. Throws Error if something else computes them, or if each next token is predicted and attention
+// reads it.
+Value language_model_head(GraphBuilder& builder, Value logits, Prediction prediction);
 
 // Returns how many tokens a network with a head can read and predict.
 std::size_t vocabulary(const GraphBuilder& builder);

@@ -27,8 +27,8 @@ Logits expect_logits(const Reader& reader) {
   const auto place = reader.builder().batch(logits);
   const Shape shape = reader.builder().shape(logits, 1);
   if (shape.size() == 2 && place == BatchPlace{0, 1} && shape[0] == 1) return {logits, shape[1]};
-  fail("its first output is {} for one image, but a classifier's is {{batch, classes}}",
-       shape.empty() ? "a number" : to_string(shape));
+  fail("its first output is {} for one {}, but a classifier's is {{batch, classes}}",
+       shape.empty() ? "a number" : to_string(shape), reader.sample());
 }
 
 template <class Layer>
@@ -125,17 +125,18 @@ class Assembly {
   std::set<const onnx::TensorProto*> run() {
     const GraphBuilder& builder = reader_.builder();
     auto layers = builder.layers();
-    const bool tokens = task_.labels == LabelKind::tokens;
+    const bool has_labels = task_.labels != LabelKind::tokens;
     const Value output = reader_.output();
     const auto used = builder.used_layers(output);
-    tokens ? fit_vocabulary() : fit_classes(layers);
+    if (task_.reads_tokens()) fit_vocabulary();
+    if (has_labels) fit_classes(layers);
     const LayerNames names(builder, used, reader_.trained());
     for (const Value outside : {Graph::kImages, Graph::kLabels, Graph::kSampleKeys}) renumbered_[outside] = outside;
     choose_forms(layers, used);
     for (std::size_t i = 0; i < layers.size(); ++i)
       if (used[i]) renumbered_[Graph::output(i)] = add(names[i], std::move(layers[i]));
     add_equal_note();
-    if (!tokens) to_.graph = with_loss(std::move(to_.graph), task_, renumbered_.at(output));
+    if (has_labels) to_.graph = with_loss(std::move(to_.graph), task_, renumbered_.at(output));
     return std::move(changed_);
   }
 
@@ -152,11 +153,12 @@ class Assembly {
     const std::size_t own = vocabulary(reader_.builder()), data = task_.tokens.vocabulary;
     if (data > own)
       fail(
-          "it has a vocabulary of {} tokens, and the data {}: import the text with its tokenizer, or export it with a "
+          "it has a vocabulary of {} tokens, and the data {}{}: import the text with its tokenizer, or export it with "
+          "a "
           "vocabulary of {}",
-          own, data, data);
+          own, data, task_.tokens.prediction == Prediction::masked ? " with the mask token" : "", data);
     if (data < own) to_.notes.push_back(fmt::format("the data uses {} of the network's {} tokens", data, own));
-    to_.graph = Graph(TokenShape{task_.tokens.length, own});
+    to_.graph = Graph(TokenShape{task_.tokens.length, own, task_.tokens.prediction});
   }
 
   static bool is_changed(const Stored& stored, const ParameterDeclaration& declared) {
@@ -333,16 +335,37 @@ std::vector<std::string> problems(const OnnxFile& file, const Task& task) {
 
 namespace {
 
+// Returns a task for texts with labels.
+Task text_task(std::size_t length, std::size_t vocabulary, std::size_t classes) {
+  Task task = token_task({length, vocabulary, Prediction::label});
+  task.labels = LabelKind::one_class;
+  task.classes = classes;
+  return task;
+}
+
+// Returns the task that fits a network's output and attention; nothing if the network cannot read such windows.
+std::optional<Task> task_for_length(const OnnxFile& file, std::size_t length) {
+  const Task labelled = text_task(length, 1, 1);
+  Reader reader(file, labelled);
+  reader.run();
+  if (!reader.problems().empty()) return std::nullopt;
+  const Shape output = reader.builder().shape(reader.output(), 1);
+  if (output.size() == 2 && output[0] == 1) return text_task(length, vocabulary(reader.builder()), output[1]);
+  const bool masked = !attends_to_later_tokens(reader.builder()).empty();
+  const Task task = token_task({length, 1, masked ? Prediction::masked : Prediction::next});
+  Reader predictor(file, task);
+  predictor.run();
+  if (!predictor.problems().empty()) return std::nullopt;
+  return token_task({length, vocabulary(predictor.builder()), task.tokens.prediction});
+}
+
 // Returns windows with the file's length, or else with the largest length up to 256 that the network can read.
 Task exported_token_task(const OnnxFile& file) {
   constexpr std::size_t kMost = 256;
   const std::size_t fixed = file.token_input().length;
   for (std::size_t length = fixed > 0 ? fixed : kMost;; length /= 2) {
-    const Task task = token_task({length, 1});
-    Reader reader(file, task);
-    reader.run();
-    if (reader.problems().empty()) return token_task({length, vocabulary(reader.builder())});
-    if (fixed > 0 || length <= 2) return task;
+    if (const auto task = task_for_length(file, length)) return *task;
+    if (fixed > 0 || length <= 2) return token_task({length, 1});
   }
 }
 

@@ -34,7 +34,7 @@ Value by_head(NodeReader& n, std::size_t input, const char* attribute) {
   return n.transpose(n.reshape(x, {shape[0], shape[1], count, shape[2] / count}, 0), {0, 2, 1, 3});
 }
 
-// Repeats each head of keys or values for a group of query heads.
+// Repeats each head (keys or values) for a group of query heads.
 Value for_queries(NodeReader& n, Value x, std::size_t query_heads) {
   const std::size_t own = n.shape(x)[1];
   if (own == query_heads) return x;

@@ -16,7 +16,7 @@ std::size_t features(const Shape& shape) {
 
 // Returns the values {batch, length, features} that a network of tokens has joined to rows {batch x length, features}.
 std::optional<Value> tokens_of_rows(NodeReader& n, Value x) {
-  if (n.task().labels != LabelKind::tokens || n.builder().computed_by<Reshape>(x) == nullptr) return std::nullopt;
+  if (!n.task().reads_tokens() || n.builder().computed_by<Reshape>(x) == nullptr) return std::nullopt;
   const Value from = n.builder().layer(x).inputs[0];
   const Shape shape = n.shape(from);
   const bool joined = shape.size() == 3 && n.shape(x) == Shape{shape[0] * shape[1], shape[2]};

@@ -190,9 +190,8 @@ Value gather_at(NodeReader& n, Value x, std::size_t axis, const HostTensor& plac
 
 // Returns the indices for a single window, if the network reads tokens and the indices are equal for each window.
 std::optional<HostTensor> for_one_window(NodeReader& n, const HostTensor& indices) {
-  const auto& [length, vocabulary] = n.task().tokens;
-  if (n.task().labels != LabelKind::tokens || indices.real() || indices.shape != Shape{n.batch(), length})
-    return std::nullopt;
+  const std::size_t length = n.task().tokens.length;
+  if (!n.task().reads_tokens() || indices.real() || indices.shape != Shape{n.batch(), length}) return std::nullopt;
   const std::vector<std::int64_t> first(indices.wholes.begin(), indices.wholes.begin() + at(length));
   for (std::size_t i = 0; i < indices.size(); ++i)
     if (indices.wholes[i] != first[i % length]) return std::nullopt;

@@ -87,7 +87,7 @@ const Kind* get(const Item& item) {
 }  // namespace
 
 Graph empty_graph(const Task& task) {
-  return task.labels == LabelKind::tokens ? Graph(task.tokens) : Graph(task.image);
+  return task.reads_tokens() ? Graph(task.tokens) : Graph(task.image);
 }
 
 std::string operator_names() {
@@ -104,7 +104,7 @@ Reader::Reader(const OnnxFile& file, const Task& task)
       batch_(file.input_batch() > 0 ? file.input_batch() : kOpenBatch),
       builder_(empty_graph(task)) {
   for (const onnx::NodeProto& node : file.graph().node()) count_reads(node);
-  const bool tokens = task.labels == LabelKind::tokens;
+  const bool tokens = task.reads_tokens();
   if (file.reads_tokens() != tokens)
     fail("{}: it reads {}, and the data is {}", file.name(), tokens ? "images" : "tokens", tokens ? "text" : "images");
   tokens ? add_tokens() : add_images();
@@ -281,9 +281,9 @@ std::string Reader::source_of(Value value) const {
 }
 
 Value Reader::end(Value logits) {
-  if (file_.reads_tokens()) return language_model_head(builder_, logits);
+  if (task_.labels == LabelKind::tokens) return language_model_head(builder_, logits, task_.tokens.prediction);
   const Value flat = flattened(logits);
-  choose_pixels(flat);
+  if (!task_.reads_tokens()) choose_pixels(flat);
   return flat;
 }
 

@@ -68,6 +68,7 @@ class Reader {
   const GraphBuilder& builder() const { return builder_; }
   Value output() const;                      // the logits of images, or a language model's loss
   Pixels pixels() const { return pixels_; }  // that the built network reads
+  const char* sample() const { return task_.reads_tokens() ? "text" : "image"; }  // for messages
 
   // Whether the built layers depend on a stored tensor's values, not only on the shape.
   bool depends_on_values(const onnx::TensorProto& tensor) const { return hosts_.contains(&tensor); }

@@ -547,7 +547,8 @@ class Translation {
   std::string operator()(const LanguageModelHead& o) {
     const Shape table{o.vocabulary, shapes_[0][2]};
     set(add("Transpose", {initializer("weight", table, table)}, name(".transposed")), "perm", {1, 0});
-    add("MatMul", {input(0), name(".transposed")}, kLogits);
+    add("MatMul", {input(0), name(".transposed")}, o.bias ? name(".products") : kLogits);
+    if (o.bias) add("Add", {name(".products"), initializer("bias", {o.vocabulary}, {o.vocabulary})}, kLogits);
     describe(*to_.add_output(), kLogits, onnx::TensorProto::FLOAT, {1, shapes_[0][1], o.vocabulary});
     return "";
   }

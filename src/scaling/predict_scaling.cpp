@@ -60,7 +60,7 @@ StepProfile with_batch(StepProfile profile, std::size_t batch) {
   return profile;
 }
 
-struct Prediction {
+struct SpeedPrediction {
   std::size_t ranks, nodes, batch;
   SimulatedStep step;
   std::string sums;  // the all-reduce's name
@@ -77,7 +77,7 @@ class Predictor {
     cluster_.network = network;
   }
 
-  Prediction predict(std::size_t ranks) const {
+  SpeedPrediction predict(std::size_t ranks) const {
     const AllReduceModel sum = model_all_reduce(options_.all_reduce, cluster_, ranks);
     const std::size_t nodes = (ranks + cluster_.ranks_per_node - 1) / cluster_.ranks_per_node;
     return {.ranks = ranks,
@@ -94,12 +94,12 @@ class Predictor {
   Cluster cluster_;
 };
 
-double efficiency(const Prediction& prediction, const Prediction& baseline) {
+double efficiency(const SpeedPrediction& prediction, const SpeedPrediction& baseline) {
   return prediction.speed() / (static_cast<double>(prediction.ranks) * baseline.speed());
 }
 
 void print_basis(const StepProfile& profile, const StepProfile& measured, const KnownLink& network,
-                 const Prediction& largest) {
+                 const SpeedPrediction& largest) {
   fmt::print("{}, {} on each rank: profile of {} layers, {}, {} rank{}", profile.model, profile.batch_text(),
              measured.layers.size(), measured.batch_text(), measured.ranks, measured.ranks == 1 ? "" : "s");
   fmt::print("{}\n", profile.batch == measured.batch ? "" : "; computing is scaled with the batch");
@@ -115,12 +115,12 @@ void print_basis(const StepProfile& profile, const StepProfile& measured, const 
         profile.embedding->different_tokens(largest.global_batch() * profile.length), largest.ranks);
 }
 
-void print_table(const std::vector<Prediction>& predictions, const StepProfile& profile, const Prediction& baseline,
-                 std::size_t measured_ranks) {
+void print_table(const std::vector<SpeedPrediction>& predictions, const StepProfile& profile,
+                 const SpeedPrediction& baseline, std::size_t measured_ranks) {
   fmt::print("{:>6} {:>6} {:>10} {:>12} {:>10} {:>11} {:>11} {:>11} {:>11} {:>11}\n", "ranks", "nodes", "batch/rank",
              "global batch", "step ms", "compute ms", "waiting ms", "exposed ms",
              fmt::format("{}/s", baseline.unit.name), "efficiency");
-  for (const Prediction& p : predictions)
+  for (const SpeedPrediction& p : predictions)
     fmt::print("{:>6} {:>6} {:>10} {:>12} {:>10.3f} {:>11.3f} {:>11.3f} {:>11.3f} {:>11.1f} {:>9.1f} %{}\n", p.ranks,
                p.nodes, p.batch, p.global_batch(), 1e3 * p.step.step, 1e3 * p.step.compute, 1e3 * p.step.waiting,
                1e3 * p.step.exposed, p.speed(), 100 * efficiency(p, baseline),
@@ -129,7 +129,7 @@ void print_table(const std::vector<Prediction>& predictions, const StepProfile& 
              baseline.unit.name, baseline.speed(), profile.batch_text());
 }
 
-nlohmann::json to_json(const Prediction& p, const Prediction& baseline, std::size_t measured_ranks) {
+nlohmann::json to_json(const SpeedPrediction& p, const SpeedPrediction& baseline, std::size_t measured_ranks) {
   return {{"ranks", p.ranks},
           {"nodes", p.nodes},
           {"batch_per_rank", p.batch},
@@ -145,17 +145,17 @@ nlohmann::json to_json(const Prediction& p, const Prediction& baseline, std::siz
           {"extrapolated", p.ranks > measured_ranks}};
 }
 
-StepOfRanks step_of(const Prediction& p) {
+StepOfRanks step_of(const SpeedPrediction& p) {
   return {p.ranks, p.global_batch(), p.step.step};
 }
 
 // How much sooner more ranks reach the same loss than a single rank.
 class LossPrediction {
  public:
-  LossPrediction(const std::filesystem::path& results, const Prediction& baseline,
-                 const std::vector<Prediction>& predictions)
+  LossPrediction(const std::filesystem::path& results, const SpeedPrediction& baseline,
+                 const std::vector<SpeedPrediction>& predictions)
       : source_(results.string()), noise_(read_noise(results)), baseline_(step_of(baseline)) {
-    for (const Prediction& p : predictions) steps_.push_back(step_of(p));
+    for (const SpeedPrediction& p : predictions) steps_.push_back(step_of(p));
     worth_ = ranks_worth(noise_, steps_);
   }
 
@@ -215,13 +215,13 @@ void predict_scaling(const PredictScalingOptions& options) {
   const StepProfile profile = with_batch(measured, options.batch > 0 ? options.batch : measured.batch);
   const KnownLink network = network_of(options);
   const Predictor predictor(options, profile, network.link);
-  const Prediction baseline = predictor.predict(1);
+  const SpeedPrediction baseline = predictor.predict(1);
   if (!(baseline.step.step > 0)) fail("{}: the profile's step takes no time", options.step.string());
-  std::vector<Prediction> predictions;
+  std::vector<SpeedPrediction> predictions;
   for (const std::size_t ranks : rank_counts(options, network)) predictions.push_back(predictor.predict(ranks));
 
   const std::size_t measured_ranks = std::max(measured.ranks, network.ranks);
-  print_basis(profile, measured, network, std::ranges::max(predictions, {}, &Prediction::ranks));
+  print_basis(profile, measured, network, std::ranges::max(predictions, {}, &SpeedPrediction::ranks));
   print_table(predictions, profile, baseline, measured_ranks);
   if (network.one_node)
     fmt::print("the prediction ends here: {} ranks were measured {}\n", network.ranks, kEndOfOneNode);
@@ -230,7 +230,7 @@ void predict_scaling(const PredictScalingOptions& options) {
   if (to_loss) to_loss->print();
   if (options.json.empty()) return;
   nlohmann::json rows;
-  for (const Prediction& prediction : predictions) rows.push_back(to_json(prediction, baseline, measured_ranks));
+  for (const SpeedPrediction& prediction : predictions) rows.push_back(to_json(prediction, baseline, measured_ranks));
   if (to_loss) to_loss->add_to(rows);
   nlohmann::json json{{"model", profile.model},
                       {"all_reduce", options.all_reduce},

@@ -116,9 +116,9 @@ double exchange_seconds(Model& model, AllReduce& none, EmbeddingExchange& exchan
   std::vector<double> seconds;
   for (std::size_t pass = 0; pass <= kFewestPasses; ++pass) {
     const Mark begun = device.mark();
-    none.wait(all_tokens ? exchange.send_tokens(vocabulary, shape.vocabulary)
-                         : exchange.send_tokens(windows, shape.length));
-    none.wait(exchange.send_rows(windows, shape.length, gradient));
+    none.wait(all_tokens ? exchange.send_tokens(vocabulary, {shape.vocabulary})
+                         : exchange.send_tokens(windows, shape.form()));
+    none.wait(exchange.send_rows(windows, shape.form(), gradient));
     exchange.add_rows(gradient.table);
     const Mark ended = device.mark();
     device.finish();
@@ -269,7 +269,7 @@ std::optional<EmbeddingProfile> profile_embedding(Model& model, const Batch& bat
   const TokenShape& shape = model.graph().tokens();
   const auto windows = windows_in(batch.images);
   std::vector<std::int32_t> tokens;
-  take_tokens(windows, shape.length, shape.vocabulary, 0, tokens);
+  take_tokens(windows, shape.form(), shape.vocabulary, 0, tokens);
   std::set<std::int32_t> different(tokens.begin(), tokens.end());
   different.erase(-1);
 

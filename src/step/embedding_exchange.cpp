@@ -20,14 +20,14 @@ EmbeddingExchange::EmbeddingExchange(Device& device, AllReduce& all_reduce, std:
   for (std::vector<std::int32_t>* list : {&tokens_, &places_, &all_}) list->reserve(std::max(rows, vocabulary));
 }
 
-void EmbeddingExchange::add_own(std::span<const std::int32_t> windows, std::size_t length,
+void EmbeddingExchange::add_own(std::span<const std::int32_t> windows, const WindowForm& form,
                                 const Network::EmbeddingGradient& gradient) {
-  take_tokens(windows, length, vocabulary_, 0, tokens_);
+  take_tokens(windows, form, vocabulary_, 0, tokens_);
   add(gradient.rows, gradient.type, tokens_, gradient.table);
 }
 
-AllReduce::Ticket EmbeddingExchange::send_tokens(std::span<const std::int32_t> windows, std::size_t length) {
-  take_tokens(windows, length, vocabulary_, 0, tokens_);
+AllReduce::Ticket EmbeddingExchange::send_tokens(std::span<const std::int32_t> windows, const WindowForm& form) {
+  take_tokens(windows, form, vocabulary_, 0, tokens_);
   std::ranges::fill(marked_, 0.0f);
   for (const std::int32_t token : tokens_)
     if (token >= 0) marked_[static_cast<std::size_t>(token)] = 1;
@@ -35,7 +35,7 @@ AllReduce::Ticket EmbeddingExchange::send_tokens(std::span<const std::int32_t> w
   return all_reduce_.enqueue(marks_, {.bucket = AllReduce::kWithinPass});
 }
 
-AllReduce::Ticket EmbeddingExchange::send_rows(std::span<const std::int32_t> windows, std::size_t length,
+AllReduce::Ticket EmbeddingExchange::send_rows(std::span<const std::int32_t> windows, const WindowForm& form,
                                                const Network::EmbeddingGradient& gradient) {
   // While a GPU still computes backward, the host prepares what follows.
   device_.peek(marks_, std::as_writable_bytes(std::span(marked_)));
@@ -45,7 +45,7 @@ AllReduce::Ticket EmbeddingExchange::send_rows(std::span<const std::int32_t> win
     if (marked_[token] > 0) all_.push_back(static_cast<std::int32_t>(token));
   }
   if (rows().bytes > rows_.bytes) fail("a step has {} different tokens, but was planned for fewer", all_.size());
-  take_tokens(windows, length, vocabulary_, 0, tokens_);
+  take_tokens(windows, form, vocabulary_, 0, tokens_);
   places_.clear();
   for (const std::int32_t token : tokens_) places_.push_back(token < 0 ? -1 : place_[static_cast<std::size_t>(token)]);
   device_.zero(rows());

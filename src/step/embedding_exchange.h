@@ -27,12 +27,13 @@ class EmbeddingExchange {
   // AllReduce::allocate().
   EmbeddingExchange(Device& device, AllReduce& all_reduce, std::size_t vocabulary, std::size_t width, std::size_t rows);
 
-  // Adds this rank's rows to the table. `windows`: {batch, length + 1} tokens, of which the gradient has the rows.
-  void add_own(std::span<const std::int32_t> windows, std::size_t length, const Network::EmbeddingGradient& gradient);
+  // Adds this rank's rows to the table. The gradient has rows for the tokens that a network reads.
+  void add_own(std::span<const std::int32_t> windows, const WindowForm& form,
+               const Network::EmbeddingGradient& gradient);
 
-  AllReduce::Ticket send_tokens(std::span<const std::int32_t> windows, std::size_t length);
+  AllReduce::Ticket send_tokens(std::span<const std::int32_t> windows, const WindowForm& form);
   // REQUIRES: the tokens of these windows have been sent, and their ticket has been waited for.
-  AllReduce::Ticket send_rows(std::span<const std::int32_t> windows, std::size_t length,
+  AllReduce::Ticket send_rows(std::span<const std::int32_t> windows, const WindowForm& form,
                               const Network::EmbeddingGradient& gradient);
   // Adds the rows of all ranks to a table that has been all-reduced. REQUIRES: the rows' ticket has been joined.
   void add_rows(DeviceView table);

@@ -49,7 +49,8 @@ LossSums sum_units(const World& world, std::vector<LossSums>& units) {
 
 // `sums`: with the number of images or, in shares, of windows of tokens as its targets.
 Score score_of(const LossSums& sums, const DatasetInfo& data, const std::optional<ClassCounts>& class_counts) {
-  const double length = static_cast<double>(data.is_text() ? data.length : 1);
+  const WindowForm window{data.length, data.prediction};
+  const auto length = static_cast<double>(data.predicts_tokens() ? window.targets() : 1);
   const double count = std::round(length * sums.targets);
   Score score{.count = static_cast<std::uint64_t>(count)};
   const EvaluationSums all{sums, count, length, data, class_counts ? &*class_counts : nullptr};
@@ -97,7 +98,7 @@ std::optional<Evaluation> evaluate(const World& world, const World& replicas, Mo
       infer(model, batch, input, activity, [&](const Network& network, const Range& samples) {
         if (!network.computes_loss()) return;
         LossSums found = network.loss();
-        if (!data.is_text()) found.targets = static_cast<double>(samples.size());
+        if (!data.predicts_tokens()) found.targets = static_cast<double>(samples.size());
         add(found, sums[unit]);
         const Labels labels = batch.labels_of(samples);
         if (confusion) add(read_logits(model, network), labels.classes, *confusion);

@@ -34,7 +34,7 @@ bool has_tokens(const Data& data) {
   return data.labels == LabelKind::tokens;
 }
 bool has_bytes(const Data& data) {
-  return has_tokens(data) && data.text_bytes > 0;
+  return has_tokens(data) && data.prediction == Prediction::next && data.text_bytes > 0;
 }
 bool has_loss(const Data&) {
   return true;

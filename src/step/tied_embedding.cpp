@@ -11,8 +11,7 @@ TiedEmbedding::TiedEmbedding(const StepTools& tools, Passes& passes, std::size_t
 void TiedEmbedding::backward(const Batch& batch, const BatchPart& part, std::size_t samples,
                              const Network::Ready& ready) {
   passes_.backward(part, samples, [](std::size_t) {});
-  if (part.samples.size() > 0)
-    rows_.add_own(windows(batch, part), length(), *passes_.network(part).embedding_gradient());
+  if (part.samples.size() > 0) rows_.add_own(windows(batch, part), form(), *passes_.network(part).embedding_gradient());
   ready(model_.parameters().gradients().bytes / sizeof(float));
 }
 
@@ -24,7 +23,7 @@ std::span<const std::int32_t> TiedEmbedding::windows(const Batch& batch, const B
 void TiedEmbeddingRows::begin(const Batch& batch, const BatchPart& last) {
   last_ = last;
   windows_ = windows(batch, last);
-  sent_tokens_ = rows_.send_tokens(windows_, length());
+  sent_tokens_ = rows_.send_tokens(windows_, form());
 }
 
 void TiedEmbeddingRows::backward(const Batch& batch, const BatchPart& part, std::size_t samples,
@@ -39,7 +38,7 @@ void TiedEmbeddingRows::end() {
   clock_.add(StepClock::Kind::interruption, clock_.wait_within_pass([&] { all_reduce_.wait(sent_tokens_); }));
   Network::EmbeddingGradient gradient = *model_.embedding_gradient();  // for an empty share, without rows
   if (last_.samples.size() > 0) gradient = *passes_.network(last_).embedding_gradient();
-  sent_rows_ = rows_.send_rows(windows_, length(), gradient);
+  sent_rows_ = rows_.send_rows(windows_, form(), gradient);
 }
 
 void TiedEmbeddingRows::complete() {

@@ -21,7 +21,7 @@ class TiedEmbedding : public GradientExchange {
 
  protected:
   std::span<const std::int32_t> windows(const Batch& batch, const BatchPart& part) const;
-  std::size_t length() const { return model_.graph().tokens().length; }
+  WindowForm form() const { return model_.graph().tokens().form(); }
 
   Model& model_;
   EmbeddingExchange rows_;

@@ -60,12 +60,13 @@ void announce(const TrainingInputs& inputs, const Replica& replica, const RunRec
     fmt::print("  threads     {}\n", threads.text);
     if (!threads.warning.empty()) print_anyway(fmt::format("  {}     {}", mark, threads.warning));
   }
-  const std::string each = data.is_text()   ? fmt::format("windows of {} tokens", data.length)
-                           : data.encoded() ? "images"
-                                            : fmt::format("images of {}x{}x{}", data.height, data.width, data.channels);
-  fmt::print(
-      "  data        {}: {} {}, {}\n", printable(name_of(options.data)), splits(inputs), each,
-      data.is_text() ? fmt::format("a vocabulary of {}", data.vocabulary) : counted(data.labels, data.classes.size()));
+  const std::string each =
+      data.is_text()   ? fmt::format("{} of {} tokens", data.predicts_tokens() ? "windows" : "texts", data.length)
+      : data.encoded() ? "images"
+                       : fmt::format("images of {}x{}x{}", data.height, data.width, data.channels);
+  fmt::print("  data        {}: {} {}, {}\n", printable(name_of(options.data)), splits(inputs), each,
+             data.predicts_tokens() ? fmt::format("a vocabulary of {}", data.vocabulary)
+                                    : counted(data.labels, data.classes.size()));
   if (!inputs.evaluation.during) fmt::print("  evaluation  none: {}\n", printable(inputs.evaluation.absence));
   fmt::print("  input       {}\n", to_string(inputs.training_plan));
   fmt::print("  parameters  {}, gradients {} in {} bucket{} of up to {}{}\n",

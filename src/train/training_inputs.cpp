@@ -23,7 +23,7 @@ using Files = std::vector<std::filesystem::path>;
 EvaluatedSplit open_split(const std::string& name, const Files& files, const std::string& split,
                           const TrainOptions& options, std::size_t decoding, const Samples& training,
                           const ImageSize& image) {
-  std::unique_ptr<const Samples> samples = open_samples(files, split, training.info().length);
+  std::unique_ptr<const Samples> samples = open_samples(files, split, training.info().length, is_masked(options.loss));
   const DatasetInfo &info = samples->info(), &trained = training.info();
   if (info.vocabulary != trained.vocabulary || info.tokenizer != trained.tokenizer)
     fail("{}: {} text of another tokenizer than the training text: give data of the same kind", files.front().string(),
@@ -128,7 +128,7 @@ TrainingInputs::TrainingInputs(const World& world_, const TrainOptions& options_
       pipeline(stages_of(options.strategy) > 1 ? std::make_optional<PipelineRanks>(world, stages_of(options.strategy))
                                                : std::nullopt),
       device(open_device(world, options.device)),
-      training(open_samples(data_files(options.data.files), "train", options.data.length)),
+      training(open_samples(data_files(options.data.files), "train", options.data.length, is_masked(options.loss))),
       training_plan(plan_training(*this)),
       task(task_of(*training, training_plan, options)),
       network(open_network(replicas(), options, task, checkpoints())),

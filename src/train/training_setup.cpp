@@ -18,7 +18,15 @@
 namespace annulus {
 
 Task task_of(const DatasetInfo& info, const InputPlan& input, const std::string& loss) {
-  if (info.is_text()) return token_task({info.length, info.vocabulary});
+  if (info.is_text()) {
+    const bool masked = info.prediction == Prediction::masked;
+    const std::size_t tokens = masked ? std::max(info.vocabulary, info.mask_token + 1) : info.vocabulary;
+    Task task = token_task({info.length, tokens, info.prediction});
+    task.labels = info.labels;
+    task.classes = info.classes.size();
+    task.loss = parse_loss(loss, info.labels);
+    return task;
+  }
   return {{input.image.height, input.image.width, input.channels},
           info.mean,
           info.stddev,
@@ -58,7 +66,6 @@ std::vector<float> class_weights(const Samples& training, const TrainOptions& op
 
 // Throws Error if an option needs labels that are one class.
 void expect_options_for(const DatasetInfo& info, const InputPlan& input, const TrainOptions& options) {
-  if (info.is_text()) parse_loss(options.loss, info.labels);
   if (info.labels == LabelKind::one_class) return;
   const bool weights = options.balance_classes || !options.class_weights.empty();
   for (const auto& [used, option] : {std::pair(input.augmentation.mixing.mixup > 0, "--augment mixup"),

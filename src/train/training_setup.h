@@ -20,6 +20,11 @@ namespace annulus {
 
 // Builds a run's parts from options and data. All functions throw Error if these are inconsistent.
 
+// Returns whether masked tokens are predicted with this loss, --loss or a checkpoint's.
+inline bool is_masked(const std::string& loss) {
+  return loss == to_string(Loss::masked);
+}
+
 // Returns the properties of the data that a model depends on; without options, label smoothing etc. have their
 // defaults.
 Task task_of(const DatasetInfo& info, const InputPlan& input, const std::string& loss);

@@ -295,7 +295,7 @@ TEST_CASE("ranks that share an embedding between its uses train as one process d
     network.forward();
     network.backward(1.0f / static_cast<float>(all.size()), [](std::size_t) {});
     std::vector<std::int32_t> embedded;
-    take_tokens(windows_in(all.images), kShape.length, kShape.vocabulary, 0, embedded);
+    take_tokens(windows_in(all.images), kShape.form(), kShape.vocabulary, 0, embedded);
     const auto& gradient = *network.embedding_gradient();
     alone.device->add_rows(gradient.rows, gradient.type,
                            {reinterpret_cast<std::byte*>(embedded.data()), embedded.size() * sizeof(std::int32_t)},

@@ -45,7 +45,7 @@ struct Gpt {
       device->write(values, p.spec, model.parameters().weight(p));
     }
     model.parameters().weights_changed();
-    take_tokens(windows, reference.length, reference.vocabulary, 0, embedded);
+    take_tokens(windows, {reference.length}, reference.vocabulary, 0, embedded);
     index = device->allocate(embedded.size() * sizeof(std::int32_t));
     device->upload(std::as_bytes(std::span(embedded)), index.view());
   }

@@ -261,7 +261,7 @@ TEST_CASE("options of images are refused for text, and the other way round", "[t
         "--length: is for text, and the data is images; remove the option");
 
   const InputPlan input = plan_input({}, text.dataset.info(), Purpose::training, 8);
-  CHECK((input.length == 4 && input.shift_windows && input.workers == 1 && input.image_bytes() == 20));
+  CHECK((input.window.length == 4 && input.shift_windows && input.workers == 1 && input.image_bytes() == 20));
   CHECK_THAT(to_string(input), Contains("4 tokens: shifted randomly"));
   CHECK_THAT(order_of(input, text.dataset.info()), Contains("25 windows of 4 tokens"));
   CHECK(!plan_input({}, text.dataset.info(), Purpose::evaluation, 8).shift_windows);

@@ -8,6 +8,7 @@
 #include "models/network/model.h"
 #include "models/zoo/zoo.h"
 #include "src/step/embedding_exchange.h"
+#include "tests/unit/error_text.h"
 #include "tests/unit/operation_trial.h"
 #include "tests/unit/small_network.h"
 
@@ -18,11 +19,17 @@ using test::Operand;
 using test::random_values;
 
 // Windows of random tokens, some of which are missing.
-std::vector<std::int32_t> random_windows(std::size_t batch, std::size_t length, std::size_t vocabulary,
+std::vector<std::int32_t> random_windows(std::size_t batch, const WindowForm& form, std::size_t vocabulary,
                                          std::uint64_t seed) {
-  std::vector<std::int32_t> tokens = test::random_labels(batch * (length + 1), vocabulary, seed);
+  std::vector<std::int32_t> tokens = test::random_labels(batch * form.size(), vocabulary, seed);
   for (std::size_t i = 3; i < tokens.size(); i += 11) tokens[i] = -1;
   return tokens;
+}
+
+Shape windows_shape(std::size_t batch, const WindowForm& form) {
+  Shape shape = form.shape();
+  shape.insert(shape.begin(), batch);
+  return shape;
 }
 
 Buffer on_device(Device& device, const std::vector<std::int32_t>& values) {
@@ -86,15 +93,17 @@ void check_close(const std::vector<float>& ours, const std::vector<double>& expe
 
 TEST_CASE("token embeddings, with missing and repeated tokens") {
   const auto device = test::make_device(GENERATE(1, 2));
+  const Prediction prediction = GENERATE(Prediction::next, Prediction::masked, Prediction::label);
   for (const auto& [batch, length, vocabulary, width] :
        {std::array<std::size_t, 4>{1, 1, 1, 1}, {2, 5, 7, 3}, {3, 64, 11, 40}, {2, 300, 1000, 96}}) {
-    const auto windows = random_windows(batch, length, vocabulary, 5);
-    const TokensTrial trial(*device, TokenEmbedding{vocabulary, width}, windows, {batch, length + 1});
+    const WindowForm form{length, prediction};
+    const auto windows = random_windows(batch, form, vocabulary, 5);
+    const TokensTrial trial(*device, TokenEmbedding{vocabulary, width}, windows, windows_shape(batch, form));
     const auto table = trial.parameters[0].read(), gradient = trial.output[1].read();
     std::vector<double> rows(batch * length * width), sums(vocabulary * width);
     for (std::size_t i = 0; i < rows.size(); ++i) {
       const std::size_t token = i / width;
-      const std::int32_t id = windows[token / length * (length + 1) + token % length];
+      const std::int32_t id = windows[token / length * form.size() + token % length];
       if (id < 0) continue;
       const std::size_t at = static_cast<std::size_t>(id) * width + i % width;
       rows[i] = double{table[at]};
@@ -125,21 +134,25 @@ TEST_CASE("position embeddings") {
 
 TEST_CASE("the language-model head: loss, hits and gradients by blocks of tokens") {
   const auto device = test::make_device(GENERATE(1, 2));
+  const auto [prediction, bias] = GENERATE(std::pair(Prediction::next, false), std::pair(Prediction::next, true),
+                                           std::pair(Prediction::masked, true));
   for (const auto& [batch, length, vocabulary, width] :
        {std::array<std::size_t, 4>{1, 1, 1, 1}, {2, 5, 7, 3}, {3, 100, 50, 20}, {2, 700, 33, 24}, {1, 9, 3001, 8}}) {
     CAPTURE(batch, length, vocabulary, width);
-    const auto windows = random_windows(batch, length, vocabulary, 6);
+    const WindowForm form{length, prediction};
+    const auto windows = random_windows(batch, form, vocabulary, 6);
+    const LanguageModelHead head{.vocabulary = vocabulary, .bias = bias};
     const std::vector<TensorSpec> hidden{device->values({batch, length, width})};
-    const TokensTrial trial(*device, LanguageModelHead{vocabulary}, windows, {batch, length + 1}, hidden);
-    const TokensTrial inference(*device, LanguageModelHead{vocabulary}, windows, {batch, length + 1}, hidden,
-                                Mode::inference);
+    const TokensTrial trial(*device, head, windows, windows_shape(batch, form), hidden);
+    const TokensTrial inference(*device, head, windows, windows_shape(batch, form), hidden, Mode::inference);
     const auto states = trial.inputs[0].read(), weights = trial.parameters[1].read();
+    const auto biases = bias ? trial.parameters[2].read() : std::vector<float>(vocabulary);
     double loss = 0, hits = 0, targets = 0;
-    std::vector<double> to_states(states.size()), to_weights(weights.size());
+    std::vector<double> to_states(states.size()), to_weights(weights.size()), to_biases(vocabulary);
     for (std::size_t token = 0; token < batch * length; ++token) {
-      const std::int32_t target = windows[token / length * (length + 1) + token % length + 1];
+      const std::int32_t target = windows[token / length * form.size() + token % length + form.predicted()];
       if (target < 0) continue;
-      std::vector<double> logits(vocabulary);
+      std::vector<double> logits(biases.begin(), biases.end());
       for (std::size_t c = 0; c < vocabulary; ++c)
         for (std::size_t i = 0; i < width; ++i)
           logits[c] += double{states[token * width + i]} * double{weights[c * width + i]};
@@ -150,21 +163,35 @@ TEST_CASE("the language-model head: loss, hits and gradients by blocks of tokens
       hits += std::ranges::max_element(logits) - logits.begin() == target;
       ++targets;
       for (std::size_t c = 0; c < vocabulary; ++c) {
-        const double off = 0.5 / static_cast<double>(length) * (std::exp(logits[c]) / total - (c == label));
+        const double off = 0.5 / static_cast<double>(form.targets()) * (std::exp(logits[c]) / total - (c == label));
+        to_biases[c] += off;
         for (std::size_t i = 0; i < width; ++i) {
           to_states[token * width + i] += off * double{weights[c * width + i]};
           to_weights[c * width + i] += off * double{states[token * width + i]};
         }
       }
     }
-    const auto size = static_cast<double>(length);
+    const auto size = static_cast<double>(form.targets());
     const std::vector<double> sums{loss / size, hits / size, targets / size};
     check_close(trial.output[0].read(), sums);
     check_close(inference.output[0].read(), sums);
     check_close(trial.parameter_gradients[0].read(), {0.5 * sums[0], 0.5 * sums[1]});
     check_close(trial.input_gradients[0].read(), to_states);
     check_close(trial.parameter_gradients[1].read(), to_weights);
+    if (bias) check_close(trial.parameter_gradients[2].read(), to_biases);
   }
+}
+
+TEST_CASE("of windows for masked tokens, 15 % are predicted, and at least one") {
+  for (const auto& [length, masked] :
+       {std::pair<std::size_t, std::size_t>{1, 1}, {3, 1}, {10, 2}, {128, 19}, {512, 77}})
+    CHECK(masked_tokens(length) == masked);
+  CHECK(window_form({4, 9}).length == 8);
+  CHECK(window_form({4, 2, 9}).prediction == Prediction::masked);
+  CHECK(window_form({4, 1, 9}).targets() == 0);
+  CHECK(test::error_of([] {
+          window_form({4, 3, 9});
+        }) == "windows are {batch, length + 1} or {batch, 1 or 2, length}, not 4x3x9");
 }
 
 TEST_CASE("the gradient of a shared embedding is that of both of its uses") {
@@ -174,7 +201,7 @@ TEST_CASE("the gradient of a shared embedding is that of both of its uses") {
   Model model(*device, graph, Mode::training, kBatch);
   Parameters& parameters = model.parameters();
   parameters.initialize(3);
-  const auto windows = random_windows(kBatch, kLength, kVocabulary, 7);
+  const auto windows = random_windows(kBatch, {kLength}, kVocabulary, 7);
   Network& network = model.network(Mode::training, kBatch);
   const auto run = [&] {
     test::load_windows(network, windows);
@@ -194,7 +221,7 @@ TEST_CASE("the gradient of a shared embedding is that of both of its uses") {
     }
   REQUIRE(named == 1);
   std::vector<std::int32_t> embedded;
-  take_tokens(windows, kLength, kVocabulary, 0, embedded);
+  take_tokens(windows, {kLength}, kVocabulary, 0, embedded);
   const Buffer index = on_device(*device, embedded);
   device->add_rows(gradient->rows, gradient->type, index.view(), gradient->width, gradient->table);
   const auto ours = test::read(*device, *table, parameters.gradient(*table));
@@ -223,7 +250,7 @@ TEST_CASE("gradients are final when they are reported, those of a large head in 
   const Parameters& parameters = model.parameters();
   model.parameters().initialize(3);
   Network& network = model.network(Mode::training, kBatch);
-  test::load_windows(network, random_windows(kBatch, kLength, kVocabulary, 7));
+  test::load_windows(network, random_windows(kBatch, {kLength}, kVocabulary, 7));
   network.forward();
   const auto gradients = [&](std::size_t count) {
     std::vector<float> values(count);

@@ -12,15 +12,15 @@ class TokenEmbeddingOp : public PlainOp {
   TokenEmbeddingOp(const TokenEmbedding& operation, const TensorSpec& window)
       : PlainOp({window}, operation.output_shape({window.shape})),
         vocabulary_(operation.vocabulary),
-        length_(shape()[1]),
+        form_(window_form(window.shape)),
         width_(operation.width) {
     declare(operation.parameters({window.shape}));
-    embedded_.resize(shape()[0] * length_);
+    embedded_.resize(shape()[0] * form_.length);
   }
 
  private:
   void compute() override {
-    take_tokens(integers(input_view(0)), length_, vocabulary_, 0, embedded_);
+    take_tokens(integers(input_view(0)), form_, vocabulary_, 0, embedded_);
 #pragma omp parallel for schedule(static)
     for (std::size_t i = 0; i < embedded_.size(); ++i) {
       float* to = output() + i * width_;
@@ -37,7 +37,9 @@ class TokenEmbeddingOp : public PlainOp {
     add_rows({output_gradient(), embedded_.size() * width_}, embedded_, width_, to);
   }
 
-  std::size_t vocabulary_, length_, width_;
+  std::size_t vocabulary_;
+  WindowForm form_;
+  std::size_t width_;
   std::vector<std::int32_t> embedded_;  // tokens
 };
 

@@ -42,9 +42,10 @@ class LanguageModelHeadOp : public PlainOp {
   LanguageModelHeadOp(const LanguageModelHead& operation, const Specs& inputs, Mode mode)
       : PlainOp(inputs, {3}),
         mode_(mode),
-        length_(inputs[0].shape[1]),
+        bias_(operation.bias),
+        form_(window_form(inputs[1].shape)),
         width_(inputs[0].shape[2]),
-        tokens_(inputs[0].shape[0] * length_),
+        tokens_(inputs[0].shape[0] * form_.length),
         vocabulary_(operation.vocabulary),
         targets_(tokens_),
         losses_(tokens_),
@@ -52,7 +53,7 @@ class LanguageModelHeadOp : public PlainOp {
     declare(operation.parameters({inputs[0].shape, inputs[1].shape}));
     std::size_t scratch = 0;
     for (std::size_t block = 0; block * kBlock < tokens_; ++block) {
-      products_.push_back(plan_linear_forward(tokens_of(block).size(), width_, vocabulary_, false));
+      products_.push_back(plan_linear_forward(tokens_of(block).size(), width_, vocabulary_, bias_));
       scratch = std::max(scratch, products_.back().scratch_bytes());
     }
     need_scratch(logits_bytes() + scratch);
@@ -67,8 +68,10 @@ class LanguageModelHeadOp : public PlainOp {
     for (std::size_t block = 0; block < products_.size(); ++block) {
       const Range tokens = tokens_of(block);
       const std::size_t row = width_ * sizeof(float);
-      products_[block].bind(
-          {input_view(0).slice(tokens.begin * row, tokens.size() * row), logits, bindings().parameters[1]}, scratch);
+      std::vector<DeviceView> views{input_view(0).slice(tokens.begin * row, tokens.size() * row), logits,
+                                    bindings().parameters[1]};
+      if (bias_) views.push_back(bindings().parameters[2]);
+      products_[block].bind(views, scratch);
     }
   }
 
@@ -86,7 +89,7 @@ class LanguageModelHeadOp : public PlainOp {
   }
 
   void differentiate() override {
-    const float weight = sample_weight() / static_cast<float>(length_);
+    const float weight = sample_weight() / static_cast<float>(form_.targets());
     float* hidden_gradient = input_gradient(0);
     for_each_block([&](Range tokens) {
       const auto [first, count] = std::pair(tokens.begin, tokens.size());
@@ -98,6 +101,7 @@ class LanguageModelHeadOp : public PlainOp {
         for (std::size_t i = 0; i < 2; ++i) parameter_gradient(0)[i] = sample_weight() * output()[i];
       }
       // The weights' gradient comes first, because it may be sent while the hidden values' gradient is computed.
+      if (bias_ && parameter_gradient(2) != nullptr) add_bias_gradient(first, count);
       if (parameter_gradient(1) != nullptr) write_weight_gradient(first, count, last);
       if (hidden_gradient != nullptr)
         multiply({logits(0).data(), vocabulary_}, parameter(1), count, width_, vocabulary_, false,
@@ -115,10 +119,19 @@ class LanguageModelHeadOp : public PlainOp {
     }
   }
 
+  void add_bias_gradient(std::size_t first, std::size_t count) {
+    float* to = parameter_gradient(2);
+    if (first == 0) std::fill_n(to, vocabulary_, 0.0f);
+#pragma omp parallel for schedule(static)
+    for (std::size_t row = 0; row < vocabulary_; row += kRows)
+      for (std::size_t i = 0; i < count; ++i)
+        for (std::size_t c = row; c < std::min(row + kRows, vocabulary_); ++c) to[c] += logits(i)[c];
+  }
+
   // Calls work(tokens) for each block when the logits are computed.
   template <class Work>
   void for_each_block(const Work& work) {
-    take_tokens(integers(input_view(1)), length_, vocabulary_, 1, targets_);
+    take_tokens(integers(input_view(1)), form_, vocabulary_, form_.predicted(), targets_);
     for (std::size_t block = 0; block < products_.size(); ++block) {
       products_[block].run();
       work(tokens_of(block));
@@ -171,15 +184,17 @@ class LanguageModelHeadOp : public PlainOp {
   void store_sums() {
     const auto hits = std::ranges::count(hits_, 1);
     const auto targets = std::ranges::count_if(targets_, [](std::int32_t target) { return target >= 0; });
-    const auto length = static_cast<double>(length_);
-    output()[0] = static_cast<float>(std::accumulate(losses_.begin(), losses_.end(), 0.0) / length);
-    output()[1] = static_cast<float>(static_cast<double>(hits) / length);
-    output()[2] = static_cast<float>(static_cast<double>(targets) / length);
+    const auto most = static_cast<double>(form_.targets());
+    output()[0] = static_cast<float>(std::accumulate(losses_.begin(), losses_.end(), 0.0) / most);
+    output()[1] = static_cast<float>(static_cast<double>(hits) / most);
+    output()[2] = static_cast<float>(static_cast<double>(targets) / most);
   }
 
   Mode mode_;
   ReportFinal report_;
-  std::size_t length_, width_, tokens_, vocabulary_;
+  bool bias_;
+  WindowForm form_;
+  std::size_t width_, tokens_, vocabulary_;
   std::vector<DnnlPass> products_;     // each block's logits
   std::vector<std::int32_t> targets_;  // the token to be predicted from each token; -1 if it is missing
   std::vector<double> losses_;         // each token's

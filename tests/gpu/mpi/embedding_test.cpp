@@ -92,7 +92,7 @@ TEST_CASE("the rows of an embedding's gradient are summed over all ranks, bit-id
     for (std::size_t owner = 0; owner < ranks; ++owner) {
       const Batch batch = windows_of(owner);
       std::vector<std::int32_t> tokens;
-      take_tokens(windows_in(batch.images), kShape.length, kShape.vocabulary, 0, tokens);
+      take_tokens(windows_in(batch.images), kShape.form(), kShape.vocabulary, 0, tokens);
       const std::vector<float> more = rows_of(owner);
       for (std::size_t i = 0; i < tokens.size() * kWidth; ++i)
         if (const std::int32_t token = tokens[i / kWidth]; token >= 0)
@@ -106,8 +106,8 @@ TEST_CASE("the rows of an embedding's gradient are summed over all ranks, bit-id
     device->write(own, rows, row_memory.view());
     const Batch batch = windows_of(rank);
     const auto windows = windows_in(batch.images);
-    all_reduce->wait(exchange.send_tokens(windows, kShape.length));
-    all_reduce->join(exchange.send_rows(windows, kShape.length, gradient));
+    all_reduce->wait(exchange.send_tokens(windows, kShape.form()));
+    all_reduce->join(exchange.send_rows(windows, kShape.form(), gradient));
     exchange.add_rows(gradient.table);
     device->read(table, table_memory.view(), values);
     test::check_same_on_every_rank(world, values);

@@ -27,7 +27,7 @@ Step run(const DeviceRequest& request, const std::vector<std::int32_t>& windows,
   network.forward();
   network.backward(1.0f / kBatch, [](std::size_t) {});
   std::vector<std::int32_t> tokens;
-  take_tokens(windows, kLength, kVocabulary, 0, tokens);
+  take_tokens(windows, {kLength}, kVocabulary, 0, tokens);
   const Buffer index = device->allocate(tokens.size() * sizeof tokens[0]);
   device->upload(std::as_bytes(std::span(tokens)), index.view());
   const auto& embedding = *network.embedding_gradient();

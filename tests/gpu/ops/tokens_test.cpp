@@ -19,8 +19,10 @@ using test::Values;
 using test::Wanted;
 
 // Windows of random tokens, some of which are missing.
-Index random_windows(std::size_t batch, std::size_t length, std::size_t vocabulary, std::uint64_t seed) {
-  Index windows{{batch, length + 1}, test::random_labels(batch * (length + 1), vocabulary, seed)};
+Index random_windows(std::size_t batch, const WindowForm& form, std::size_t vocabulary, std::uint64_t seed) {
+  Shape shape = form.shape();
+  shape.insert(shape.begin(), batch);
+  Index windows{shape, test::random_labels(elements(shape), vocabulary, seed)};
   for (std::size_t i = 3; i < windows.values.size(); i += 11) windows.values[i] = -1;
   return windows;
 }
@@ -36,10 +38,12 @@ void check_close(const GpuTensor& tensor, const std::vector<double>& expected, d
 
 TEST_CASE("on a GPU: token embeddings, with missing and repeated tokens") {
   Gpu gpu(GENERATE(from_range(std::begin(test::kPrecisions), std::end(test::kPrecisions))));
+  const Prediction prediction = GENERATE(Prediction::next, Prediction::masked);
   for (const auto& [batch, length, vocabulary, width] :
        {std::array<std::size_t, 4>{1, 1, 1, 1}, {2, 5, 7, 3}, {3, 64, 11, 40}, {2, 150, 3, 300}, {2, 300, 1000, 96}}) {
     CAPTURE(to_string(gpu.context.precision), batch, length, vocabulary, width);
-    const Index windows = random_windows(batch, length, vocabulary, 5);
+    const WindowForm form{length, prediction};
+    const Index windows = random_windows(batch, form, vocabulary, 5);
     Trial trial(gpu, TokenEmbedding{vocabulary, width}, {}, Wanted::none, Mode::training, windows);
     trial.op->forward();
     trial.op->backward(1);
@@ -47,7 +51,7 @@ TEST_CASE("on a GPU: token embeddings, with missing and repeated tokens") {
     Values sums(vocabulary * width);
     for (std::size_t i = 0; i < rows.size(); ++i) {
       const std::size_t token = i / width;
-      const std::int32_t id = windows.values[token / length * (length + 1) + token % length];
+      const std::int32_t id = windows.values[token / length * form.size() + token % length];
       if (id < 0) continue;
       const std::size_t at = static_cast<std::size_t>(id) * width + i % width;
       rows[i] = trial.parameter_values[0][at];
@@ -77,24 +81,28 @@ TEST_CASE("on a GPU: position embeddings, of the first positions or of given one
 TEST_CASE("on a GPU: the language-model head: loss, hits and gradients by blocks of tokens") {
   Gpu gpu(GENERATE(from_range(std::begin(test::kPrecisions), std::end(test::kPrecisions))));
   const double tolerance = test::tolerance(gpu.context.precision);
+  const bool masked = GENERATE(false, true);  // and with a bias
   for (const auto& [batch, length, vocabulary, width] :
        {std::array<std::size_t, 4>{1, 1, 1, 1}, {2, 5, 7, 3}, {3, 100, 50, 20}, {1, 1401, 33, 24}, {1, 9, 3001, 8}}) {
-    CAPTURE(to_string(gpu.context.precision), batch, length, vocabulary, width);
-    const Index windows = random_windows(batch, length, vocabulary, 6);
+    CAPTURE(to_string(gpu.context.precision), batch, length, vocabulary, width, masked);
+    const WindowForm form{length, masked ? Prediction::masked : Prediction::next};
+    const LanguageModelHead head{.vocabulary = vocabulary, .bias = masked};
+    const Index windows = random_windows(batch, form, vocabulary, 6);
     const std::vector<Shape> hidden{{batch, length, width}};
-    Trial trial(gpu, LanguageModelHead{vocabulary}, hidden, Wanted::written, Mode::training, windows);
-    Trial inference(gpu, LanguageModelHead{vocabulary}, hidden, Wanted::none, Mode::inference, windows);
+    Trial trial(gpu, head, hidden, Wanted::written, Mode::training, windows);
+    Trial inference(gpu, head, hidden, Wanted::none, Mode::inference, windows);
     constexpr float kWeight = 0.5f;
     trial.op->forward();
     trial.op->backward(kWeight);
     inference.op->forward();
     const Values &states = trial.input_values[0], &weights = trial.parameter_values[1];
     double loss = 0, hits = 0, targets = 0;
-    std::vector<double> to_states(states.size()), to_weights(weights.size());
+    const Values biases = masked ? rounded(trial.parameter_values[2], gpu.context.type()) : Values(vocabulary);
+    std::vector<double> to_states(states.size()), to_weights(weights.size()), to_biases(vocabulary);
     for (std::size_t token = 0; token < batch * length; ++token) {
-      const std::int32_t target = windows.values[token / length * (length + 1) + token % length + 1];
+      const std::int32_t target = windows.values[token / length * form.size() + token % length + form.predicted()];
       if (target < 0) continue;
-      Values logits(vocabulary);
+      Values logits = biases;
       for (std::size_t c = 0; c < vocabulary; ++c)
         for (std::size_t i = 0; i < width; ++i) logits[c] += states[token * width + i] * weights[c * width + i];
       logits = rounded(logits, gpu.context.type());  // as they are stored
@@ -105,20 +113,23 @@ TEST_CASE("on a GPU: the language-model head: loss, hits and gradients by blocks
       hits += std::ranges::max_element(logits) - logits.begin() == target;
       ++targets;
       for (std::size_t c = 0; c < vocabulary; ++c) {
-        const double off = kWeight / static_cast<double>(length) * (std::exp(double{logits[c]}) / total - (c == label));
+        const double off =
+            kWeight / static_cast<double>(form.targets()) * (std::exp(double{logits[c]}) / total - (c == label));
+        to_biases[c] += off;
         for (std::size_t i = 0; i < width; ++i) {
           to_states[token * width + i] += gpu.scale() * off * double{weights[c * width + i]};
           to_weights[c * width + i] += off * double{states[token * width + i]};
         }
       }
     }
-    const auto size = static_cast<double>(length);
+    const auto size = static_cast<double>(form.targets());
     const std::vector<double> sums{loss / size, hits / size, targets / size};
     check_close(trial.output[0], sums, 1e-5);
     check_close(inference.output[0], sums, 1e-5);
     check_close(trial.parameter_gradients[0], {kWeight * sums[0], kWeight * sums[1]}, 1e-5);
     check_close(trial.input_gradients[0], to_states, tolerance);
     check_close(trial.parameter_gradients[1], to_weights, tolerance);
+    if (masked) check_close(trial.parameter_gradients[2], to_biases, tolerance);
   }
 }
 

@@ -6,14 +6,16 @@
 namespace annulus::cuda {
 namespace {
 
-// Writes the rows for each window's first tokens, and the tokens themselves. `row`: vectors in a row.
+// Writes the rows for each window's first tokens, and the tokens themselves. `window`: tokens in a window; `row`:
+// vectors in a row.
 template <class T>
-__global__ void embed(Predecessor previous, const std::int32_t* windows, unsigned length, std::int32_t vocabulary,
-                      const float* table, unsigned row, std::int32_t* embedded, T* output, std::size_t vectors) {
+__global__ void embed(Predecessor previous, const std::int32_t* windows, unsigned length, unsigned window,
+                      std::int32_t vocabulary, const float* table, unsigned row, std::int32_t* embedded, T* output,
+                      std::size_t vectors) {
   await(previous);
   for (std::size_t i = grid_thread(); i < vectors; i += grid_threads()) {
     const std::size_t token = i / row, vector = i % row;
-    const std::int32_t id = windows[token / length * (length + 1) + token % length];
+    const std::int32_t id = windows[token / length * window + token % length];
     const bool known = id >= 0 && id < vocabulary;
     Vector<T> values{};
     if (known) values = load_floats<kLanes<T>>(table + (static_cast<std::size_t>(id) * row + vector) * kLanes<T>);
@@ -34,6 +36,7 @@ class TokenEmbeddingOp : public Op {
     info_.backward_reads_output = false;
     info_.skips_parameter_gradients = true;
     length_ = static_cast<unsigned>(output[1]);
+    window_ = static_cast<unsigned>(window_form(window.shape).size());
     row_ = static_cast<unsigned>(channels_last(info_.output).channels() / kLanes<T>);
     embedded_ = allocate_device(output[0] * output[1] * sizeof(std::int32_t));
   }
@@ -42,8 +45,8 @@ class TokenEmbeddingOp : public Op {
 
   void forward() override {
     over_vectors(embed<T>, vectors_of(channels_last(info_.output)), context_, data<std::int32_t>(bindings_.inputs[0]),
-                 length_, vocabulary_, data<float>(bindings_.parameters[0]), row_, data<std::int32_t>(embedded_.view()),
-                 data<T>(bindings_.output));
+                 length_, window_, vocabulary_, data<float>(bindings_.parameters[0]), row_,
+                 data<std::int32_t>(embedded_.view()), data<T>(bindings_.output));
   }
 
   void backward(float) override {
@@ -56,8 +59,8 @@ class TokenEmbeddingOp : public Op {
  private:
   Context& context_;
   std::int32_t vocabulary_;
-  unsigned length_ = 0, row_ = 0;  // row_: vectors in a row
-  Buffer embedded_;                // tokens
+  unsigned length_ = 0, window_ = 0, row_ = 0;  // row_: vectors in a row
+  Buffer embedded_;                             // tokens
   Bindings bindings_;
 };
 

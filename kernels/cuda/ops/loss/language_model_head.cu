@@ -2,6 +2,7 @@
 #include <map>
 
 #include "kernels/cuda/ops/loops/input_gradient.h"
+#include "kernels/cuda/ops/loops/over_vectors.h"
 #include "kernels/cuda/ops/loss/class_labels.h"
 
 namespace annulus::cuda {
@@ -26,11 +27,11 @@ struct TokenLoss {
 
 struct Windows {
   const std::int32_t* tokens;
-  std::uint32_t length, vocabulary;
+  std::uint32_t length, size, predicted, vocabulary;  // see WindowForm
 
-  // Returns the token to be predicted after this token; below 0 if it is missing.
+  // Returns the token to be predicted from this token's hidden values; below 0 if it is missing.
   __device__ std::int32_t target(std::size_t token) const {
-    const std::int32_t target = tokens[token / length * (length + 1) + token % length + 1];
+    const std::int32_t target = tokens[token / length * size + token % length + predicted];
     return target < static_cast<std::int32_t>(vocabulary) ? target : -1;
   }
 };
@@ -126,7 +127,7 @@ __device__ Totals combined(const Totals& a, const Totals& b) {
 
 // Runs a block with a single column of threads, so the order of the sums depends only on the token count. `metrics` is
 // null in inference.
-__global__ void add_up_tokens(Predecessor previous, const TokenLoss* losses, std::size_t tokens, float length,
+__global__ void add_up_tokens(Predecessor previous, const TokenLoss* losses, std::size_t tokens, float targets,
                               float sample_weight, float* sums, float* metrics) {
   await(previous);
   Totals totals[1]{};
@@ -134,12 +135,32 @@ __global__ void add_up_tokens(Predecessor previous, const TokenLoss* losses, std
     totals[0] = combined(totals[0], {losses[i].loss, losses[i].hit, losses[i].present});
   add_up_block(totals);
   if (threadIdx.y > 0) return;
-  sums[0] = static_cast<float>(totals[0].loss / length);
-  sums[1] = static_cast<float>(totals[0].hits / length);
-  sums[2] = static_cast<float>(totals[0].present / length);
+  sums[0] = static_cast<float>(totals[0].loss / targets);
+  sums[1] = static_cast<float>(totals[0].hits / targets);
+  sums[2] = static_cast<float>(totals[0].present / targets);
   if (metrics == nullptr) return;
   metrics[0] = sample_weight * sums[0];
   metrics[1] = sample_weight * sums[1];
+}
+
+// Adds a block's columns up to the bias's gradient. `vectors`: in a row.
+template <class T>
+__global__ void add_up_rows(Predecessor previous, const T* logits, std::size_t rows, bool first, const float* unscale,
+                            float* to, std::size_t vectors) {
+  await(previous);
+  for (std::size_t i = grid_thread(); i < vectors; i += grid_threads()) {
+    Vector<T> sum{};
+    for (std::size_t row = 0; row < rows; ++row) {
+      const Vector<T> more = load(logits, row * vectors + i);
+      for (unsigned k = 0; k < kLanes<T>; ++k) sum.at[k] += more.at[k];
+    }
+    for (float& value : sum.at) value *= *unscale;
+    if (!first) {
+      const Vector<T> before = load_floats<kLanes<T>>(to + i * kLanes<T>);
+      for (unsigned k = 0; k < kLanes<T>; ++k) sum.at[k] += before.at[k];
+    }
+    store_floats(sum, to + i * kLanes<T>);
+  }
 }
 
 // The products for a block of tokens.
@@ -158,12 +179,17 @@ template <class T>
 class LanguageModelHeadOp : public Op {
  public:
   LanguageModelHeadOp(const LanguageModelHead& operation, const Specs& inputs, Mode mode, Context& context)
-      : mode_(mode), context_(context), length_(inputs[0].shape[1]), tokens_(inputs[0].shape[0] * length_) {
+      : mode_(mode),
+        context_(context),
+        bias_(operation.bias),
+        form_(window_form(inputs[1].shape)),
+        tokens_(inputs[0].shape[0] * form_.length) {
     const auto plain = [](std::size_t size) {
       return TensorSpec{{size}, DataType::f32, std::make_shared<Plain>(Shape{size}, DataType::f32)};
     };
     info_.output = plain(3);
     info_.parameters = {plain(2), weights_spec({operation.vocabulary, inputs[0].shape[2]}, context.type())};
+    if (bias_) info_.parameters.push_back(channels_spec({operation.vocabulary}, context.type()));
     info_.skips_parameter_gradients = true;
     vocabulary_ = operation.vocabulary;
     width_ = channels_last(inputs[0]).channels();
@@ -178,7 +204,9 @@ class LanguageModelHeadOp : public Op {
 
   void bind(const Bindings& bindings) override {
     bindings_ = bindings;
-    weights_ = context_.type() == DataType::f32 ? bindings.parameters[1] : bindings.copies[1];
+    const auto& parameters = context_.type() == DataType::f32 ? bindings.parameters : bindings.copies;
+    weights_ = parameters[1];
+    if (bias_) bias_values_ = parameters[2];
     std::size_t bytes = 0;
     for (const auto& [count, products] : products_) bytes = std::max(bytes, products.workspace_bytes());
     workspace_ = context_.workspace(bytes);
@@ -192,7 +220,7 @@ class LanguageModelHeadOp : public Op {
   }
 
   void backward(float sample_weight) override {
-    const float weight = sample_weight / static_cast<float>(length_);
+    const float weight = sample_weight / static_cast<float>(form_.targets());
     const InputGradient<T> to(bindings_, 0);
     for_each_block([&](std::size_t first, std::size_t count) {
       compute_losses(first, count, weight, context_.loss_scale);
@@ -203,6 +231,9 @@ class LanguageModelHeadOp : public Op {
         (first == 0 ? products.first_weights : products.more_weights)
             ->run({.a = logits(), .b = hidden(first), .output = weights.address, .factor = context_.unscale},
                   workspace_, lane());
+      if (bias_ && bindings_.parameter_gradients[2])
+        over_vectors(add_up_rows<T>, stride_ / kLanes<T>, context_, logits(), count, first == 0, context_.unscale,
+                     data<float>(bindings_.parameter_gradients[2]));
     });
     store_sums(sample_weight, data<float>(bindings_.parameter_gradients[0]));
   }
@@ -211,8 +242,12 @@ class LanguageModelHeadOp : public Op {
   Products plan_products(std::size_t count) const {
     const auto plan = [&](const MatmulProblem& problem) { return context_.matmuls->plan(problem); };
     Products products;
-    products.logits = plan(
-        {.precision = context_.precision, .rows = count, .columns = stride_, .inner = width_, .b_transposed = true});
+    products.logits = plan({.precision = context_.precision,
+                            .rows = count,
+                            .columns = stride_,
+                            .inner = width_,
+                            .b_transposed = true,
+                            .bias = bias_});
     if (mode_ == Mode::inference) return products;
     products.hidden_gradient =
         plan({.precision = context_.precision, .rows = count, .columns = width_, .inner = stride_});
@@ -247,17 +282,20 @@ class LanguageModelHeadOp : public Op {
   }
 
   void compute_losses(std::size_t first, std::size_t count, float weight, const float* loss_scale) {
-    products_.at(count).logits->run({hidden(first), weights_.address, logits()}, workspace_, lane());
-    const Windows windows{data<std::int32_t>(bindings_.inputs[1]), static_cast<std::uint32_t>(length_),
-                          static_cast<std::uint32_t>(vocabulary_)};
+    products_.at(count).logits->run(
+        {.a = hidden(first), .b = weights_.address, .output = logits(), .bias = bias_values_.address}, workspace_,
+        lane());
+    const auto number = [](std::size_t value) { return static_cast<std::uint32_t>(value); };
+    const Windows windows{data<std::int32_t>(bindings_.inputs[1]), number(form_.length), number(form_.size()),
+                          number(form_.predicted()), number(vocabulary_)};
     const std::size_t rows = std::max<std::size_t>(context_.multiprocessors, kCached / (stride_ * sizeof(T)));
     launch(token_losses<T>, static_cast<unsigned>(std::min(rows, count)), dim3(1, kThreads), lane(), logits(), stride_,
            windows, first, count, weight, loss_scale, losses());
   }
 
   void store_sums(float sample_weight, float* metrics) {
-    launch(add_up_tokens, 1, dim3(1, kThreads), lane(), losses(), tokens_, static_cast<float>(length_), sample_weight,
-           data<float>(bindings_.output), metrics);
+    launch(add_up_tokens, 1, dim3(1, kThreads), lane(), losses(), tokens_, static_cast<float>(form_.targets()),
+           sample_weight, data<float>(bindings_.output), metrics);
   }
 
   cudaStream_t lane() const { return context_.lane.get(); }
@@ -267,12 +305,14 @@ class LanguageModelHeadOp : public Op {
 
   Mode mode_;
   Context& context_;
-  std::size_t length_, tokens_, vocabulary_ = 0, block_ = 0;
+  bool bias_;
+  WindowForm form_;
+  std::size_t tokens_, vocabulary_ = 0, block_ = 0;
   std::size_t width_ = 0, stride_ = 0;        // a row of hidden values and a row of logits, padding included
   Buffer logits_, losses_;                    // logits_: for a block
   std::map<std::size_t, Products> products_;  // by token count
   Bindings bindings_;
-  DeviceView weights_;  // in the value type
+  DeviceView weights_, bias_values_;  // in the value type
   void* workspace_ = nullptr;
 };
 
