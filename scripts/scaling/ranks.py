@@ -250,7 +250,8 @@ class Job:
                 break
             except subprocess.TimeoutExpired:
                 late += self.is_over()
-                if self.next_request and time.monotonic() > self.next_request:
+                # Not to an mpirun whose ranks have ended: it would end by the signal.
+                if self.next_request and time.monotonic() > self.next_request and self.children():
                     self.mpirun.send_signal(signal.SIGUSR1)
                     self.next_request += REPEATED
             if late == 10:
