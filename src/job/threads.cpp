@@ -60,6 +60,13 @@ std::vector<cpu_set_t> masks_of(const World& node) {
   return masks;
 }
 
+int processors_in(const std::vector<cpu_set_t>& masks) {
+  cpu_set_t together;
+  CPU_ZERO(&together);
+  for (const cpu_set_t& mask : masks) CPU_OR(&together, &together, &mask);
+  return std::min(CPU_COUNT(&together), allowed_processors().count);
+}
+
 ThreadWishes wishes_of(int option) {
   cpu_set_t mask;
   CPU_ZERO(&mask);
@@ -124,21 +131,18 @@ std::vector<int> shares_of(const std::vector<cpu_set_t>& masks, int quota) {
 }
 
 int processors_of(const World& node) {
-  cpu_set_t together;
-  CPU_ZERO(&together);
-  for (const cpu_set_t& mask : masks_of(node)) CPU_OR(&together, &together, &mask);
-  return std::min(CPU_COUNT(&together), allowed_processors().count);
+  return processors_in(masks_of(node));
 }
 
 ThreadReport report_threads(const World& world, const Threads& own) {
   const World node = world.node();
   const std::vector<std::uint64_t> counts = node.gather(static_cast<std::uint64_t>(own.count));
   const auto threads = std::accumulate(counts.begin(), counts.end(), std::uint64_t{0});
-  const int processors = processors_of(node);
+  const std::vector<cpu_set_t> masks = masks_of(node);
+  const int processors = processors_in(masks);
   const auto ranks = count_of(node.size(), "rank");
   const std::string load = fmt::format("{} on {}", count_of(threads, "thread"), count_of(processors, "processor"));
   std::string warning = own.warning;
-  const std::vector<cpu_set_t> masks = masks_of(node);
   if (node.root() && warning.empty()) warning = binding_warning(masks, processors_if_unbound(), mpi_library());
   if (node.root() && threads > static_cast<std::uint64_t>(processors) && warning.empty())
     warning = fmt::format(
