@@ -45,7 +45,7 @@ void expect_memory(const Memory& memory, const Graph& graph, std::size_t batch, 
 // like them. (Ranks on CPUs may share a node's weights.)
 void expect_plan_to_fit(const Device& device, const Graph& graph, Mode mode, std::size_t batch, const Network& network,
                         std::size_t states) {
-  // Left for what is not planned: images, masks and workspaces.
+  // Memory reserved for images, masks and workspaces, which are allocated later.
   constexpr double kPerActivation = 1.0 / 8, kPerMemory = 1.0 / 32;
   double parameters = 0;
   for (const auto& of_node : network.parameter_layouts())

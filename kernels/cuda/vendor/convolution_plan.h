@@ -83,9 +83,9 @@ class ConvolutionPlanner {
   // Throws Error if there is no plan for the problem.
   virtual std::unique_ptr<ConvolutionPlan> plan(const ConvolutionProblem& problem) = 0;
 
-  // Returns the layer's fastest passes, counting separate passes for what they leave out. Chooses by measurements, so
-  // without a tuning file passes do nothing besides; fuses only if tuning need not be deterministic. REQUIRES: `layer`
-  // has 16-bit values, and no groups.
+  // Returns the layer's fastest passes. The time of a pass that fuses less includes the separate passes that it needs.
+  // Chooses by measured times: without a tuning file nothing is fused, nor if tuning must be deterministic. REQUIRES:
+  // `layer` has 16-bit values, and no groups.
   virtual ConvolutionPasses choose_passes(const ConvolutionProblem& layer, const NormsBeside& norms) = 0;
 };
 

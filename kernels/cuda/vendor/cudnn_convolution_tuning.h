@@ -11,8 +11,8 @@
 namespace annulus::cuda {
 
 // Chooses convolutions' plans, and the work that passes do besides, by times in a tuning file. Measures and adds what
-// the file lacks, for kBudget seconds in all; what is then missing counts as slow, or the heuristics choose. All
-// functions throw Error if something must be measured for a GPU that is not on this machine.
+// the file lacks, for kBudget seconds in all. After that an unmeasured fusion counts as slow, and the heuristics choose
+// an unmeasured plan. All functions throw Error if something must be measured for a GPU that is not on this machine.
 class ConvolutionTuner {
  public:
   static constexpr double kBudget = 30;

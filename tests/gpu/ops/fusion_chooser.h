@@ -8,7 +8,7 @@
 
 namespace annulus::test {
 
-// Chooses what is possible of these passes. There is no plan for `refused`.
+// Chooses each wanted pass that has a plan. There is no plan for `refused`.
 class FusionChooser final : public cuda::ConvolutionPlanner {
  public:
   explicit FusionChooser(const cuda::ConvolutionPasses& wanted,

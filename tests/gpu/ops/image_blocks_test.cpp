@@ -90,7 +90,7 @@ Result run(Gpu& gpu, const Stem& stem, bool fuses) {
   }
   bindings.input_gradients = {{}};
   op->bind(bindings);
-  for (int step = 0; step < 2; ++step) {  // what is left in memory does not matter
+  for (int step = 0; step < 2; ++step) {  // the second step overwrites the results of the first
     images->forward();
     op->forward();
     output_gradient.write(gradient);
