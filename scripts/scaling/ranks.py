@@ -126,6 +126,7 @@ def shown(lines, survives, note):
 def prepare_mpirun():
     os.setpgrp()
     signal.pthread_sigmask(signal.SIG_BLOCK, BLOCKED)
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # until mpirun handles it, and after that: it would end mpirun
 
 
 class Job:
@@ -212,9 +213,8 @@ class Job:
         if not self.begun or not suspicious or time.monotonic() < self.next_look:
             return False
         self.next_look = time.monotonic() + 5
-        if any(word.startswith("OMPI_COMM_WORLD_RANK=") for child in self.children() for word in environment_of(child)):
-            return False
-        if not all(map(is_here, self.hosts_with_ranks())):
+        own = any(word.startswith("OMPI_COMM_WORLD_RANK=") for child in self.children() for word in environment_of(child))
+        if own or not all(map(is_here, self.hosts_with_ranks())):
             return False
         self.reason = NO_RANK_LEFT
         return True
@@ -250,8 +250,7 @@ class Job:
                 break
             except subprocess.TimeoutExpired:
                 late += self.is_over()
-                # Not to an mpirun whose ranks have ended: it would end by the signal.
-                if self.next_request and time.monotonic() > self.next_request and self.children():
+                if self.next_request and time.monotonic() > self.next_request:
                     self.mpirun.send_signal(signal.SIGUSR1)
                     self.next_request += REPEATED
             if late == 10:

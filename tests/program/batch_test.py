@@ -46,9 +46,9 @@ class BatchTest(helper.ProgramTest):
         self.programs.mkdir()
 
     def stand_in(self, name, text):
-        """A shell script with this `text`, found before other programs of that name."""
+        """A shell script with this `text`, found before other programs of that name. It may trap signals that launch ignores."""
         file = self.programs / name
-        file.write_text(f"#!/bin/sh\n{text}\n")
+        file.write_text(f"#!/usr/bin/env -S --default-signal=USR1 sh\n{text}\n")
         file.chmod(0o755)
         return file
 
@@ -209,6 +209,15 @@ class LaunchedJob(BatchTest):
         process.send_signal(signal.SIGTERM)
         result = helper.finish(process)
         self.assertEqual((result.status, result.out), (helper.STOPPED, "\n\n"))
+
+    def test_a_request_to_stop_never_ends_mpirun(self):
+        """mpirun handles SIGUSR1 neither at its beginning nor at its end."""
+        self.stand_in("mpirun", "").write_text("#!/bin/sh\necho ready >&2; sleep 3; exit 75\n")
+        process = self.start("-np", 2, "true", "train")
+        self.addCleanup(lambda: process.poll() is None and os.killpg(process.pid, signal.SIGKILL))
+        self.assertEqual([process.stderr.readline() for _ in range(2)][1], "ready\n")
+        process.send_signal(signal.SIGTERM)
+        self.assertEqual(helper.finish(process).status, helper.STOPPED)
 
     def test_an_interrupt_ends_other_commands(self):
         self.stand_in("mpirun", "trap 'echo HUP >&2; exit 1' HUP; echo ready >&2; while sleep 0.1; do :; done")
