@@ -1,11 +1,17 @@
 """scripts/formats: accepted by the tools that they are for, if these are installed."""
+import contextlib
 import importlib.util
+import itertools
 import json
 import os
+import re
+import runpy
 import shutil
 import subprocess
 import sys
+import types
 import unittest
+import unittest.mock
 
 import helper
 
@@ -64,6 +70,75 @@ class Formats(helper.ProgramTest):
         shown = self.run_tool("jube", "result", self.folder / "out")
         self.assertRegex(shown, r"\| +2 \| lenet \| +64 \| +[\d.]+ \| +[\d.e-]+ \|")  # images/s and seconds on two ranks
         self.assertRegex(shown, r"\| +2 \| +[\d.]+ \|")                            # busbw
+
+    def test_the_spack_recipe(self):
+        """With stand-ins for Spack: the options exist in CMakeLists.txt, and the smoke tests pass with this program."""
+        package = recipe()()
+        known = set(re.findall(r"^(?:option|set)\((ANNULUS_\w+)", (FORMATS.parents[1] / "CMakeLists.txt").read_text(), re.MULTILINE))
+        for variants, given in (({"cuda": False, "tests": True}, {"ANNULUS_DEVELOPER": True, "ANNULUS_CUDA": "off"}),
+                                ({"cuda": True, "tests": False, "cuda_arch": ["80", "90"]},
+                                 {"ANNULUS_DEVELOPER": False, "ANNULUS_CUDA": "on", "ANNULUS_CUDA_ARCHITECTURES": ["80", "90"]})):
+            package.variants = variants
+            found = dict(package.cmake_args())
+            self.assertLessEqual(set(found), known)
+            self.assertEqual(found, {"ANNULUS_ARCH": "x86-64-v3", **given})
+        self.assertEqual(package.git, f"file://{FORMATS.parents[1]}")
+        smoke = [name for name in dir(package) if name.startswith("test_")]
+        self.assertEqual(smoke, ["test_models", "test_step"])
+        for name in smoke:
+            getattr(package, name)()
+
+    @needs("spack")
+    def test_spack_accepts_the_recipe(self):
+        self.run_tool("spack", "repo", "add", "--scope", "site", FORMATS / "spack/spack_repo/annulus")
+        try:
+            self.run_tool("spack", "audit", "packages", "annulus")
+            for spec in ("annulus+tests", "annulus+cuda cuda_arch=90"):
+                self.run_tool("spack", "spec", spec)
+        finally:
+            self.run_tool("spack", "repo", "remove", "--scope", "site", "annulus")
+
+
+class SpackPackage:
+    """Stands in for Spack's CMakePackage. `variants`: the value of each."""
+    prefix = types.SimpleNamespace(bin=types.SimpleNamespace(annulus=helper.ANNULUS))
+    variants = {}
+
+    @property
+    def spec(self):
+        return types.SimpleNamespace(
+            satisfies=lambda text: bool(self.variants[text.removeprefix("+")]), target={"avx2"},
+            variants={name: types.SimpleNamespace(value=value) for name, value in self.variants.items()})
+
+    def define(self, name, value):
+        return name, value
+
+    def define_from_variant(self, name, variant):
+        return name, self.variants[variant]
+
+
+def which(program):
+    def run(*arguments, output, error):
+        assert output == error == str.split  # Spack then returns both
+        done = subprocess.run([program, *arguments], capture_output=True, text=True, check=True, timeout=helper.TIMEOUT)
+        return done.stdout + done.stderr
+    return run
+
+
+def recipe():
+    """The Spack package, made with stand-ins for what the recipe imports."""
+    directives = {name: lambda *_, **__: None for name in ("version", "variant", "depends_on", "conflicts", "generator")}
+    names = {"spack_repo.builtin.build_systems.cmake": {"CMakePackage": SpackPackage},
+             "spack_repo.builtin.build_systems.cuda": {"CudaPackage": type("CudaPackage", (), {})},
+             "spack.package": {**directives, "when": lambda _: contextlib.nullcontext(), "which": which}}
+    modules = {}
+    for name, content in names.items():
+        for part in itertools.accumulate(name.split("."), "{}.{}".format):
+            modules.setdefault(part, types.ModuleType(part))
+        vars(modules[name]).update(content)
+    with unittest.mock.patch.dict(sys.modules, modules):
+        file = FORMATS / "spack/spack_repo/annulus/packages/annulus/package.py"
+        return runpy.run_path(str(file))["Annulus"]
 
 
 if __name__ == "__main__":
