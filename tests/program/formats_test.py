@@ -74,7 +74,7 @@ class Formats(helper.ProgramTest):
     def test_the_spack_recipe(self):
         """With stand-ins for Spack: the options exist in CMakeLists.txt, and the smoke tests pass with this program."""
         package = recipe()()
-        known = set(re.findall(r"^(?:option|set)\((ANNULUS_\w+)", (FORMATS.parents[1] / "CMakeLists.txt").read_text(), re.MULTILINE))
+        known = cmake_options()
         for variants, given in (({"cuda": False, "tests": True}, {"ANNULUS_DEVELOPER": True, "ANNULUS_CUDA": "off"}),
                                 ({"cuda": True, "tests": False, "cuda_arch": ["80", "90"]},
                                  {"ANNULUS_DEVELOPER": False, "ANNULUS_CUDA": "on", "ANNULUS_CUDA_ARCHITECTURES": ["80", "90"]})):
@@ -97,6 +97,34 @@ class Formats(helper.ProgramTest):
                 self.run_tool("spack", "spec", spec)
         finally:
             self.run_tool("spack", "repo", "remove", "--scope", "site", "annulus")
+
+    def test_the_easyconfigs(self):
+        """The options exist in CMakeLists.txt, and the sanity checks pass with this program."""
+        known = cmake_options()
+        for file in (FORMATS / "easybuild").glob("Annulus*.eb"):
+            names = {name: name for name in ("SYSTEM", "SHLIB_EXT", "PYPI_LOWER_SOURCE", "SOURCELOWER_TAR_GZ")}
+            exec(file.read_text(), names)  # an easyconfig is Python
+            self.assertEqual(f"Annulus-{names['version']}-gompi-{names['toolchain']['version']}", file.stem.partition("-CUDA")[0])
+            self.assertLessEqual(set(re.findall(r"-D(ANNULUS_\w+)=", names["configopts"])), known)
+            self.assertIn(f"project(annulus VERSION {names['version']} ", (FORMATS.parents[1] / "CMakeLists.txt").read_text())
+            for command in names["sanity_check_commands"]:
+                program, *arguments = command.split()
+                self.assertEqual(program, "annulus")
+                self.succeed(*arguments)
+
+    @needs("eb")
+    @unittest.skipUnless(os.environ.get("MODULESHOME") or os.environ.get("LMOD_CMD"), "EasyBuild needs Lmod or environment-modules")
+    def test_easybuild_accepts_the_easyconfigs(self):
+        folder = FORMATS / "easybuild"
+        options = ["--prefix", self.folder / "eb", *(["--allow-use-as-root-and-accept-consequences"] if os.geteuid() == 0 else [])]
+        self.assertIn("All style checks PASS", self.run_tool("eb", *options, "--check-style", *sorted(folder.glob("*.eb"))))
+        for file in folder.glob("Annulus*.eb"):  # finds all dependencies
+            shown = self.run_tool("eb", *options, f"--robot-paths=:{folder}", "--robot", "--dry-run-short", file)
+            self.assertRegex(shown, rf"{re.escape(str(file))} \(module: Annulus/0.1.0-gompi-2024a")
+
+
+def cmake_options():
+    return set(re.findall(r"^(?:option|set)\((ANNULUS_\w+)", (FORMATS.parents[1] / "CMakeLists.txt").read_text(), re.MULTILINE))
 
 
 class SpackPackage:
