@@ -18,6 +18,10 @@ import helper
 FORMATS = helper.pathlib.Path(__file__).resolve().parents[2] / "scripts/formats"
 
 
+# The tools start mpirun themselves, in CI as root.
+MPIRUN = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_rmaps_base_oversubscribe": "1"}
+
+
 def needs(program):
     return unittest.skipUnless(shutil.which(program), f"{program} is not installed")
 
@@ -26,7 +30,8 @@ class Formats(helper.ProgramTest):
     def run_tool(self, *command):
         done = subprocess.run(list(map(str, command)), cwd=self.folder, capture_output=True, text=True, timeout=helper.TIMEOUT,
                               stdin=subprocess.DEVNULL,
-                              env={**os.environ, **helper.ENVIRONMENT, "ANNULUS": str(helper.ANNULUS), "RFM_PREFIX": str(self.folder)})
+                              env={**os.environ, **helper.ENVIRONMENT, **MPIRUN, "ANNULUS": str(helper.ANNULUS),
+                                   "RFM_PREFIX": str(self.folder)})
         self.assertEqual(done.returncode, 0, f"{command}\n{done.stdout}\n{done.stderr}")
         return done.stdout
 
