@@ -75,9 +75,9 @@ class Op {
   // as a single rank.
   virtual void sum_over_ranks(const SumOverRanks& /*sum*/) {}
 
-  // From now on, backward() may call `final` with the number of values in the last parameter's gradient that are final,
-  // and with it all other parameters' gradients: a large gradient can then be sent before backward() ends.
-  using ReportFinal = std::function<void(std::size_t values)>;
+  // From now on, backward() may call `final` with the number of values in a parameter's gradient that are final, and
+  // with it the gradients of all parameters before it: a large gradient can then be sent before backward() ends.
+  using ReportFinal = std::function<void(std::size_t parameter, std::size_t values)>;
   virtual void report_gradients(const ReportFinal& /*final*/) {}
 
   virtual void bind(const Bindings& bindings) = 0;

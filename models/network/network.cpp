@@ -178,9 +178,13 @@ void Network::bind_step(std::size_t node, const Parameters& parameters) {
       step.parameters_from = std::min(step.parameters_from, p->offset / sizeof(float));
   if (auto* fusion = dynamic_cast<NeighbourFusion*>(step.op.get())) fusion->bind_neighbours(neighbour_bindings(node));
   step.op->bind(bindings);
-  if (own.empty() || !parameters.has_gradient(node, *own.back()) || shared_gradients_.any(node)) return;
-  const std::size_t last = own.back()->offset / sizeof(float);
-  step.op->report_gradients([this, last](std::size_t values) { (*ready_)(last + values); });
+  if (own.empty() || shared_gradients_.any(node)) return;
+  std::vector<std::optional<std::size_t>> begins;  // of the gradients that this node completes
+  for (const Parameter* p : own)
+    begins.push_back(parameters.has_gradient(node, *p) ? std::optional(p->offset / sizeof(float)) : std::nullopt);
+  step.op->report_gradients([this, begins = std::move(begins)](std::size_t parameter, std::size_t values) {
+    if (begins[parameter]) (*ready_)(*begins[parameter] + values);
+  });
 }
 
 NeighbourBindings Network::neighbour_bindings(std::size_t node) const {

@@ -28,6 +28,15 @@ void expect_finite(Model& model, const std::string& when) {
   }
 }
 
+// Returns the name of the first parameter that is not the same on all ranks; of the optimizer's state if all are.
+std::string first_difference(const World& world, Model& model) {
+  for (const Parameter& p : model.parameters().all()) {
+    const auto hashes = world.gather(hash(model.device(), model.parameters().weight(p), 0));
+    if (std::ranges::adjacent_find(hashes, std::ranges::not_equal_to{}) != hashes.end()) return p.name;
+  }
+  return "the optimizer's state";
+}
+
 }  // namespace
 
 std::uint64_t checksum(Model& model, const Optimizer& optimizer) {
@@ -50,9 +59,9 @@ void check_replicas(const World& world, Model& model, const Optimizer& optimizer
   for (std::size_t rank = 0; rank < hashes.size(); ++rank)
     if (hashes[rank] != right) wrong.push_back(rank);
   fail(
-      "the replicas differ {}: rank {} does not have the parameters of the others, though all made the same updates; "
-      "suspect the memory or the processor of its machine, and resume from a checkpoint, if there is one",
-      when, fmt::join(wrong, ", "));
+      "the replicas differ {}, first in {}: rank {} does not have the values of the others, though all made the same "
+      "updates; suspect the memory or the processor of its machine, and resume from a checkpoint, if there is one",
+      when, first_difference(world, model), fmt::join(wrong, ", "));
 }
 
 }  // namespace annulus

@@ -115,7 +115,7 @@ class LanguageModelHeadOp : public PlainOp {
       const std::size_t rows = std::min(kRows, vocabulary_ - row);
       multiply({logits(0).data() + row, vocabulary_, true}, input(0) + first * width_, rows, width_, count, first > 0,
                parameter_gradient(1) + row * width_);
-      if (last && report_) report_((row + rows) * width_);
+      if (last && report_) report_(1, (row + rows) * width_);
     }
   }
 
