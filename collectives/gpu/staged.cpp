@@ -131,13 +131,14 @@ DeviceView StagedAllReduce::own_chunk(DeviceView values) const {
   return values.slice(own.begin * sizeof(float), own.size() * sizeof(float));
 }
 
+// Even a rank whose chunk is empty has a piece: with its event, the lane's earlier work on the array is done.
 void StagedAllReduce::begin(DeviceView values, const Collective& collective) {
   Pieces pieces;
   cuda::check(cudaEventRecord(ready_.get(), cuda::compute_lane(device_)));
   cuda::check(cudaStreamWaitEvent(to_host_.get(), ready_.get()));
   const DeviceView sent = collective.verb == Verb::all_gather ? own_chunk(values) : values;
   if (std::byte* const host = mirror(sent))
-    for (std::size_t begin = 0; begin < sent.bytes; begin += options_.piece_bytes) {
+    for (std::size_t begin = 0; begin < sent.bytes || pieces.empty(); begin += options_.piece_bytes) {
       const DeviceView piece = sent.slice(begin, std::min(options_.piece_bytes, sent.bytes - begin));
       copy_to_host(pieces.emplace_back(piece, floats({host + begin, piece.bytes}), event()));
     }
