@@ -2,16 +2,19 @@
 goes on when ranks die. Uses the standard library only."""
 import argparse
 import contextlib
+import math
 import os
 import pathlib
 import re
+import select
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
-import threading
 import time
+
+from scaling.messages import BEGUN, RANK, REPORT, SILENCE, shown
 
 STOPPED, TAKEN_OVER = 75, 76  # exit statuses of ours: with a checkpoint to resume from; another job continues the run
 # Those that are passed on. nohup, and shells for programs in the background, let some be ignored.
@@ -22,19 +25,6 @@ SIGNALS = [number for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, s
 BLOCKED = (signal.SIGINT, signal.SIGTERM)
 REPEATED = 2  # seconds; mpirun passes no signal on to ranks that it has not started yet
 NO_RANK_LEFT = "no rank is left on this host or on others that answer"
-
-NOISE = re.compile(r"ORTE_ERROR_LOG: .*show_help\.c|PMIX ERROR: BAD-PARAM in file .*event_notification\.c|mpirun: Forwarding signal 10 ")
-# Lines in which a job (src/job/job_status.cpp) and mpirun (state_base_verbose) report their state.
-REPORT = re.compile(r"annulus: the job ends with status (\d+), ranks lost: (\d+)$")
-BEGUN = re.compile(r"annulus: the job survives lost ranks$")
-STATE = re.compile(r"\[.*\] \[\[\d*,0\],\d*\] ACTIVATE ")
-# mpirun has the same line for a rank that ended, with any exit status, and for one whose program could not be started.
-RANK = re.compile(r"\[\[\d+,1\],(\d+)\] STATE (ABORTED BY SIGNAL|NORMALLY TERMINATED)")
-SILENCE = re.compile(r"\[\[\d+,0\],\d+\] STATE COMMUNICATION FAILURE")
-# mpirun's boxes, between lines of dashes.
-ENDED = re.compile(r"MPI_ABORT was invoked|Primary job  terminated normally|mpirun detected that one or more processes exited|"
-                   r"mpirun noticed that process rank \d+ .* signal 10 ")  # which asks a rank to stop before it can
-SURVIVED = re.compile(r"An MPI communication peer process has|WARNING: Open MPI failed to TCP connect")
 
 
 def give_up(text):
@@ -98,31 +88,6 @@ def environment_of(process):
         return []
 
 
-def shown(lines, survives, note):
-    """Yields the lines of mpirun's stderr, except the boxes about MPI_Abort and about exit statuses of ours, since the rank
-    that ended has reported the reason, and those about ranks that others survive. Lines that report a state go to `note`."""
-    box = []
-    for line in lines:
-        text = line.decode(errors="replace").rstrip("\n")
-        if NOISE.search(text):
-            continue
-        if REPORT.search(text) or BEGUN.search(text) or STATE.match(text):
-            note(text)
-            continue
-        box.append(line)
-        dashes = re.fullmatch("-{70,}", text)
-        if len(box) == 2 and dashes:  # the end of a box, and the beginning of the next
-            yield box.pop(0)
-        elif len(box) == 2 and not ENDED.match(text) and not (survives and SURVIVED.match(text)) or len(box) == 1 and not dashes:
-            yield from box
-            box = []
-        elif len(box) > 2 and dashes:
-            if box[1].startswith(b"mpirun detected") and not re.search(rb"Exit code: *(1|2|75|76)\n", b"".join(box)):
-                yield from box
-            box = []
-    yield from box
-
-
 def prepare_mpirun():
     os.setpgrp()
     signal.pthread_sigmask(signal.SIG_BLOCK, BLOCKED)
@@ -141,7 +106,8 @@ class Job:
         self.reported = None     # the exit status that a rank has reported
         self.reason = None       # why the job is over, if it cannot report a status
         self.dead = []
-        self.next_look = self.next_request = 0.0
+        self.late = 0            # looks at a job that was over
+        self.next_look = self.next_hosts = self.next_request = 0.0
         self.mpirun, self.early = None, []  # signals that are received before it is there
         for number in SIGNALS:
             signal.signal(number, self.pass_on)
@@ -150,8 +116,6 @@ class Job:
         self.mpirun = subprocess.Popen(
             ["setpriv", "--pdeathsig", "HUP", "mpirun", "--report-uri", self.address, *arguments], stdin=subprocess.DEVNULL,
             stderr=subprocess.PIPE, preexec_fn=prepare_mpirun)
-        self.reader = threading.Thread(target=self.pass_messages, daemon=True)
-        self.reader.start()
         for number in self.early:
             self.pass_on(number, None)
 
@@ -165,12 +129,23 @@ class Job:
         self.next_request = time.monotonic() + REPEATED if stops and number in (*BLOCKED, signal.SIGUSR1) else 0.0
         self.mpirun.send_signal(number if number not in BLOCKED else signal.SIGUSR1 if stops else signal.SIGHUP)
 
-    def pass_messages(self):
-        for line in shown(self.mpirun.stderr, self.survives, self.note):
-            try:
-                os.write(sys.stderr.fileno(), line)
-            except OSError:  # nobody reads it any more
-                pass
+    def messages(self):
+        """Yields the lines of mpirun's stderr, and looks at the job in between. Ends 2 s after mpirun: what it has started
+        may keep its stderr open. A second thread would read more simply, but as launch is killed, mpirun would get a signal
+        for each thread, and mpirun that gets two does not end its ranks."""
+        rest, end = b"", math.inf
+        while time.monotonic() < end:
+            if select.select([self.mpirun.stderr], [], [], 0.2)[0]:
+                if not (read := os.read(self.mpirun.stderr.fileno(), 1 << 16)):
+                    break
+                *lines, rest = (rest + read).split(b"\n")
+                yield from (line + b"\n" for line in lines)
+            if self.mpirun.poll() is None:
+                self.look()
+            else:
+                end = min(end, time.monotonic() + 2)
+        if rest:
+            yield rest
 
     def note(self, line):
         """Takes note of a line in which the job or mpirun reports a state."""
@@ -210,9 +185,9 @@ class Job:
             return True
         # mpirun may not notice that no rank is left, or only after many minutes: if this host is cut off, for example.
         suspicious = self.dead or any(map(is_here, self.hosts))  # unless it has a rank
-        if not self.begun or not suspicious or time.monotonic() < self.next_look:
+        if not self.begun or not suspicious or time.monotonic() < self.next_hosts:
             return False
-        self.next_look = time.monotonic() + 5
+        self.next_hosts = time.monotonic() + 5
         own = any(word.startswith("OMPI_COMM_WORLD_RANK=") for child in self.children() for word in environment_of(child))
         if own or not all(map(is_here, self.hosts_with_ranks())):
             return False
@@ -241,25 +216,31 @@ class Job:
                         file.unlink()
         pathlib.Path(self.address).unlink(missing_ok=True)
 
+    def look(self):
+        """Repeats a request to stop. If mpirun does not end after the job, it gets 2 s, and is killed after 2 more."""
+        if time.monotonic() < self.next_look:
+            return
+        self.next_look = time.monotonic() + 0.2
+        self.late += self.is_over()
+        if self.next_request and time.monotonic() > self.next_request:
+            self.mpirun.send_signal(signal.SIGUSR1)
+            self.next_request += REPEATED
+        if self.late == 10:
+            self.mpirun.send_signal(signal.SIGHUP)
+        elif self.late == 20:
+            subprocess.run(["pkill", "-KILL", "-P", str(self.mpirun.pid)], check=False)
+            self.mpirun.kill()
+
     def await_end(self):
-        """Returns mpirun's exit status. If it does not end after the job, it gets 2 s, and is killed after 2 more."""
-        late = 0
-        while True:
-            try:
-                status = self.mpirun.wait(0.2)
-                break
-            except subprocess.TimeoutExpired:
-                late += self.is_over()
-                if self.next_request and time.monotonic() > self.next_request:
-                    self.mpirun.send_signal(signal.SIGUSR1)
-                    self.next_request += REPEATED
-            if late == 10:
-                self.mpirun.send_signal(signal.SIGHUP)
-            elif late == 20:
-                subprocess.run(["pkill", "-KILL", "-P", str(self.mpirun.pid)], check=False)
-                self.mpirun.kill()
-        self.reader.join(2)  # what mpirun has started may keep its stderr open
-        if self.survives and status < 0 and not late and not self.stopped and self.reported is None:
+        """Passes mpirun's messages on. Returns the exit status of mpirun."""
+        for line in shown(self.messages(), self.survives, self.note):
+            with contextlib.suppress(OSError):  # nobody reads it any more
+                os.write(sys.stderr.fileno(), line)
+        while self.mpirun.poll() is None:
+            time.sleep(0.2)
+            self.look()
+        status = self.mpirun.returncode
+        if self.survives and status < 0 and not self.late and not self.stopped and self.reported is None:
             self.reason = f"mpirun was killed (signal {-status})"
             self.end_orphans()
         self.remove_files()

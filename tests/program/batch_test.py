@@ -219,6 +219,17 @@ class LaunchedJob(BatchTest):
         process.send_signal(signal.SIGTERM)
         self.assertEqual(helper.finish(process).status, helper.STOPPED)
 
+    def test_a_killed_launch_leaves_no_rank(self):
+        for _ in range(3):
+            process = self.start("-np", 2, "sh", "-c", "echo $$; sleep 60")
+            ranks = [int(process.stdout.readline()) for _ in range(2)]
+            process.kill()
+            process.communicate()
+            deadline = time.monotonic() + 20
+            while any(pathlib.Path(f"/proc/{rank}").exists() for rank in ranks):
+                self.assertLess(time.monotonic(), deadline)
+                time.sleep(0.1)
+
     def test_an_interrupt_ends_other_commands(self):
         self.stand_in("mpirun", "trap 'echo HUP >&2; exit 1' HUP; echo ready >&2; while sleep 0.1; do :; done")
         process = self.start("-np", 2, "true")
