@@ -17,6 +17,8 @@ Graph resnet152(const Task& task);
 Graph alexnet(const Task& task);
 Graph vgg16(const Task& task);
 Graph inception_v3(const Task& task);
+Graph densenet121(const Task& task);
+Graph mobilenet_v3_large(const Task& task);
 Graph vit_tiny(const Task& task);
 Graph vit_s_16(const Task& task);
 Graph vit_b_16(const Task& task);

@@ -119,6 +119,8 @@ const std::vector<ZooEntry>& zoo() {
       {"vgg16", "VGG-16 (Simonyan and Zisserman, 2014), without batch norm", photos, 1000, vgg16},
       {"inception_v3", "Inception V3 (Szegedy et al., 2015), without the auxiliary classifier", large, 1000,
        inception_v3},
+      {"densenet121", "DenseNet-121 (Huang et al., 2016)", photos, 1000, densenet121},
+      {"mobilenet_v3_large", "MobileNetV3-Large (Howard et al., 2019)", photos, 1000, mobilenet_v3_large},
       {"vit_tiny", "vision transformer for small images (Dosovitskiy et al., 2020): 6 layers, 4x4 patches", small, 10,
        vit_tiny},
       {"vit_s_16", "ViT-S/16 (Touvron et al., 2020), without distillation", photos, 1000, vit_s_16},

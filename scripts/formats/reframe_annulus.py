@@ -3,7 +3,7 @@
   reframe -c scripts/formats/reframe_annulus.py -r                                          a single rank, local launcher
   reframe -C site.py -c scripts/formats/reframe_annulus.py -r -S ranks=8 -S model=resnet50 -S image=224x224x3
 
-ANNULUS is the program, if not annulus on PATH. Variables (-S): program, ranks, model, image, batch, seconds, and for
+ANNULUS is the program, if not annulus on PATH. Variables (-S): program, ranks, model, image, classes, batch, seconds, and for
 AnnulusTraining data, a data file; without it that test is skipped."""
 import os
 
@@ -18,6 +18,7 @@ class AnnulusTest(rfm.RunOnlyRegressionTest):
     ranks = variable(int, value=1)
     model = variable(str, value="lenet")
     image = variable(str, value="28x28x1")
+    classes = variable(int, value=10)
     batch = variable(int, value=64)
     seconds = variable(float, value=1.0)
     results = "results.json"
@@ -42,8 +43,8 @@ class AnnulusStep(AnnulusTest):
     """A training step on random images."""
 
     def arguments(self):
-        return ["bench", "step", "--model", self.model, "--image", self.image, "--batch", self.batch, "--seconds", self.seconds,
-                "--json", self.results]
+        return ["bench", "step", "--model", self.model, "--image", self.image, "--classes", self.classes, "--batch", self.batch, "--seconds",
+                self.seconds, "--json", self.results]
 
     @performance_function("images/s")
     def speed(self):
@@ -52,6 +53,17 @@ class AnnulusStep(AnnulusTest):
     @performance_function("s")
     def step(self):
         return self.value_of("median_seconds")
+
+
+@rfm.simple_test
+class AnnulusNetwork(AnnulusStep):
+    """A step of each network in EESSI's test of PyTorch."""
+
+    network = parameter(["vgg16", "resnet50", "resnet152", "densenet121", "mobilenet_v3_large"])
+
+    @run_after("init")
+    def choose_network(self):
+        self.model, self.image, self.classes = self.network, "224x224x3", 1000
 
 
 @rfm.simple_test

@@ -97,11 +97,11 @@ std::vector<std::string> input_names(const Graph& graph, const Node& node) {
 
 // If a model does not accept such images, the row shows the error.
 nlohmann::json print_zoo(const ModelsOptions& options) {
-  fmt::print("{:<13} {:>11} {:>7} {} {:>11} {:>11}\n", "model", "input", "classes", kCostHeader, "memory", "gradients");
+  fmt::print("{:<18} {:>11} {:>7} {} {:>11} {:>11}\n", "model", "input", "classes", kCostHeader, "memory", "gradients");
   nlohmann::json rows;
   for (const ZooEntry& entry : zoo()) {
     const Task task = task_of(entry.name, options);
-    fmt::print("{:<13} {:>11} {:>7} ", entry.name, input_text(task), classes(task));
+    fmt::print("{:<18} {:>11} {:>7} ", entry.name, input_text(task), classes(task));
     try {
       const Graph graph = make_model(entry.name, task);
       const Cost cost = total_cost(fuse(graph));

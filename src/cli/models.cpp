@@ -14,7 +14,7 @@ namespace {
 
 std::string models_help() {
   std::string text = "Model, or ONNX file, to show layer by layer, instead of all:";
-  for (const ZooEntry& entry : zoo()) text += fmt::format("\n{:<12}  {}", entry.name, entry.description);
+  for (const ZooEntry& entry : zoo()) text += fmt::format("\n{:<18}  {}", entry.name, entry.description);
   return text;
 }
 

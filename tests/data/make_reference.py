@@ -174,6 +174,9 @@ class Torchvision(Network):
             if isinstance(module, nn.ReLU):
                 module.register_forward_pre_hook(lambda _, inputs: measure_relu(inputs[0]))
                 module.inplace = False
+            if isinstance(module, (nn.Hardswish, nn.Hardsigmoid)):
+                module.register_forward_pre_hook(lambda _, inputs: measure_bends(inputs[0]))
+                module.inplace = False
             if isinstance(module, nn.MaxPool2d):
                 module.register_forward_pre_hook(measure_max_pool)
             if isinstance(module, torchvision.models.inception.BasicConv2d):  # its ReLU is a function
@@ -189,6 +192,10 @@ class Torchvision(Network):
 
 def measure_relu(x):
     margins.append(x.detach().abs().min().item())
+
+
+def measure_bends(x):
+    margins.append((x.detach().abs() - 3).abs().min().item())
 
 
 def measure_max_pool(module, inputs):
@@ -225,6 +232,12 @@ def inception_v3():
     return Torchvision(model)
 
 
+def densenet121():
+    model = torchvision.models.densenet121(num_classes=CLASSES)
+    model.features.norm5.register_forward_hook(lambda _, inputs, output: measure_relu(output))  # its ReLU is a function
+    return Torchvision(model)
+
+
 def vit(size, patch, layers, heads, width):
     return Torchvision(torchvision.models.VisionTransformer(size, patch, layers, heads, width, 4 * width,
                                                             num_classes=CLASSES))
@@ -254,11 +267,14 @@ MODELS = {
     "alexnet": Reference((3, 63, 67), alexnet, 3e-6, 2, 0.0, 64),
     "vgg16": Reference((3, 32, 33), vgg16, 3e-6, 2, 0.0, 64),
     "inception_v3": Reference((3, 107, 107), inception_v3, 3e-6, 2, 0.75, 64, 3e-4),
+    "densenet121": Reference((3, 64, 64), densenet121, 3e-6, 2, 0.75, 64, 1e-4),
+    "mobilenet_v3_large": Reference((3, 64, 64), lambda: Torchvision(torchvision.models.mobilenet_v3_large(num_classes=CLASSES)),
+                                    3e-6, 2, 0.75, 64, 1e-4),
     "vit_tiny": Reference((3, 32, 32), lambda: vit(32, 4, 6, 3, 192), 0.0, 4, 0.0, 64),
     "vit_s_16": Reference((3, 64, 64), lambda: vit(64, 16, 12, 6, 384), 0.0, 2, 0.0, 64),
     "vit_b_16": Reference((3, 48, 48), lambda: vit(48, 16, 12, 12, 768), 0.0, 2, 0.0, 64),
 }
-INFERENCE = ("resnet18", "inception_v3")
+INFERENCE = ("resnet18", "inception_v3", "mobilenet_v3_large")
 KEYS = np.array([20, -7, 1 << 30, 5], dtype=np.int32).view(np.uint32).astype(np.uint64)
 
 

@@ -60,6 +60,7 @@ class ExportTest(helper.ProgramTest):
         """Those whose dense layers are small."""
         for model, size, channels in (("mlp", 28, 1), ("lenet", 28, 1), ("cnn", 28, 1), ("resnet20", 32, 3),
                                       ("resnet18", 40, 3), ("resnet50", 40, 3), ("inception_v3", 75, 3),
+                                      ("densenet121", 40, 3),
                                       ("vit_tiny", 32, 3)):
             with self.subTest(model):
                 self.check(model, size, channels, evaluate)

@@ -37,9 +37,9 @@ class Formats(helper.ProgramTest):
 
     @needs("reframe")
     def test_reframe_runs_the_tests(self):
-        shown = self.run_tool("reframe", "-c", FORMATS / "reframe_annulus.py", "-r", "-S", "seconds=0.1", "-S", "batch=4", "-S",
+        shown = self.run_tool("reframe", "-c", FORMATS / "reframe_annulus.py", "-r", "-n", "AnnulusStep|AnnulusTraining|mobilenet_v3_large", "-S", "seconds=0.1", "-S", "batch=4", "-S",
                               f"AnnulusTraining.data={self.data}", "--nocolor")
-        for name in ("AnnulusStep", "AnnulusTraining"):
+        for name in ("AnnulusStep", "AnnulusTraining", "AnnulusNetwork %network=mobilenet_v3_large"):
             self.assertRegex(shown, rf"OK *\] .*{name} ")
         self.assertRegex(shown, r"P: speed: [\d.]+ images/s")
         self.assertRegex(shown, r"P: accuracy: [\d.]+")

@@ -10,7 +10,8 @@ from helper import read_checkpoint
 
 PREDICTION = pathlib.Path(__file__).resolve().parents[2] / "scripts/gpu-prediction"
 SIZES = {"resnet18": 11_689_512, "resnet50": 25_557_032, "resnet152": 60_192_808, "vgg16": 138_357_544,
-         "alexnet": 61_100_840, "inception_v3": 23_834_568, "vit_b_16": 86_567_656}
+         "alexnet": 61_100_840, "inception_v3": 23_834_568, "vit_b_16": 86_567_656,
+         "densenet121": 7_978_856, "mobilenet_v3_large": 5_483_032}
 
 
 class Models(helper.ProgramTest):
@@ -24,7 +25,7 @@ class Models(helper.ProgramTest):
             with self.subTest(ranks=ranks):
                 result, rows = self.table(ranks=ranks)
                 found = {row["model"]: row for row in rows}
-                self.assertEqual(len(found), 21)
+                self.assertEqual(len(found), 23)
                 for model, size in SIZES.items():
                     self.assertEqual(found[model]["parameters"], size)
                     self.assertEqual(found[model]["gradient_bytes"], 4 * size)
@@ -130,7 +131,7 @@ class Models(helper.ProgramTest):
 
     def test_images_larger_than_memory(self):
         _, rows = self.table("--image", "60000x60000x3")  # planned and not made
-        self.assertEqual(len(rows), 21)
+        self.assertEqual(len(rows), 23)
         self.assertGreater(next(row for row in rows if row["model"] == "resnet18")["memory_bytes"], 60000 * 60000 * 64)
 
     def test_invalid_options(self):

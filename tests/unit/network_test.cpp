@@ -153,12 +153,12 @@ TEST_CASE("loss and gradients match PyTorch's") {
 // An emulated GPU would take minutes.
 TEST_CASE("loss and gradients of large networks match PyTorch's", "[large]") {
   check_against_pytorch(GENERATE("resnet18", "resnet34", "resnet50", "resnet101", "resnet152", "resnet56", "alexnet",
-                                 "vgg16", "inception_v3", "vit_s_16", "vit_b_16"),
+                                 "vgg16", "inception_v3", "densenet121", "mobilenet_v3_large", "vit_s_16", "vit_b_16"),
                         2);
 }
 
 TEST_CASE("inference with batch norm matches PyTorch's", "[large]") {
-  const std::string name = GENERATE("resnet18", "inception_v3");
+  const std::string name = GENERATE("resnet18", "inception_v3", "mobilenet_v3_large");
   INFO(name);
   const Reference reference(name);
   const auto device = test::make_device(2);

@@ -288,8 +288,9 @@ TEST_CASE("shapes inferred by ONNX match ours for every model", "[onnx]") {
     std::size_t side;
     std::size_t nameless;  // nodes omitted in ONNX, and the loss
   };
-  for (const Tried& tried : {Tried{"mlp", 28, 1}, Tried{"lenet", 28, 1}, Tried{"cnn", 28, 1}, Tried{"resnet18", 40, 1},
-                             Tried{"inception_v3", 75, 3}}) {
+  for (const Tried& tried :
+       {Tried{"mlp", 28, 1}, Tried{"lenet", 28, 1}, Tried{"cnn", 28, 1}, Tried{"resnet18", 40, 1},
+        Tried{"inception_v3", 75, 3}, Tried{"densenet121", 29, 2}, Tried{"mobilenet_v3_large", 33, 2}}) {
     CAPTURE(tried.model);
     const Graph graph = default_graph(tried.model, tried.side);
     CHECK(check_shapes(graph, translated(graph)) == graph.nodes().size() - tried.nameless);

@@ -17,11 +17,12 @@ TEST_CASE("names and shapes are those of torchvision's state_dict", "[state_dict
     const char* model;
     std::size_t tensors;
     std::uint64_t hash;
-  } const theirs[] = {{"resnet18", 122, 0xbfe21010a2a86b1a},  {"resnet34", 218, 0x928111028617e1e2},
-                      {"resnet50", 320, 0x99e3c26fcc768c1},   {"resnet101", 626, 0xd3705f409786c522},
-                      {"resnet152", 932, 0xe6bc0de21f2f85bb}, {"alexnet", 16, 0x6782d7cd331d8b7d},
-                      {"vgg16", 32, 0x9131ea504d94423c},      {"inception_v3", 566, 0xa2fa9be755bd2a6},
-                      {"vit_b_16", 152, 0x67529b8f65836bff},  {"vit_s_16", 152, 0xddf1d20f7e1c5b54},
+  } const theirs[] = {{"resnet18", 122, 0xbfe21010a2a86b1a},    {"resnet34", 218, 0x928111028617e1e2},
+                      {"resnet50", 320, 0x99e3c26fcc768c1},     {"resnet101", 626, 0xd3705f409786c522},
+                      {"resnet152", 932, 0xe6bc0de21f2f85bb},   {"alexnet", 16, 0x6782d7cd331d8b7d},
+                      {"vgg16", 32, 0x9131ea504d94423c},        {"inception_v3", 566, 0xa2fa9be755bd2a6},
+                      {"densenet121", 727, 0x1632043d34290599}, {"mobilenet_v3_large", 312, 0xd9c480498d984b83},
+                      {"vit_b_16", 152, 0x67529b8f65836bff},    {"vit_s_16", 152, 0xddf1d20f7e1c5b54},
                       {"vit_tiny", 80, 0xe954f15a782c13a1}};
   for (const auto& [model, tensors, hash] : theirs) {
     CAPTURE(model);

@@ -19,8 +19,8 @@ struct Published {
   std::uint64_t products;  // multiply-adds of convolutions, dense layers and attention
 };
 
-// torchvision's models, their parameters and their layers' multiply-adds counted (0.14; inception_v3 without
-// AuxLogits).
+// torchvision's models, their parameters and their layers' multiply-adds counted (0.14, the two before vit_s_16 0.29;
+// inception_v3 without AuxLogits).
 const Published kPublished[] = {{"resnet18", 11'689'512, 1'814'073'344},
                                 {"resnet34", 21'797'672, 3'663'761'408},
                                 {"resnet50", 25'557'032, 4'089'184'256},
@@ -29,6 +29,8 @@ const Published kPublished[] = {{"resnet18", 11'689'512, 1'814'073'344},
                                 {"alexnet", 61'100'840, 714'188'480},
                                 {"vgg16", 138'357'544, 15'470'264'320},
                                 {"inception_v3", 23'834'568, 5'713'216'096},
+                                {"densenet121", 7'978'856, 2'834'161'664},
+                                {"mobilenet_v3_large", 5'483'032, 216'589'760},
                                 {"vit_s_16", 22'050'664, 4'598'882'304},
                                 {"vit_b_16", 86'567'656, 17'563'828'224},
                                 {"lenet", 61'706, 416'520},
@@ -158,9 +160,10 @@ TEST_CASE("the error for too small images names the layer and the minimum size")
     std::size_t side;
     const char* layer;  // for which the next smaller image is too small
   };
-  for (const Least& least : {Least{"inception_v3", 75, "Mixed_7a"}, Least{"alexnet", 63, "features.12"},
-                             Least{"vgg16", 32, "features.30"}, Least{"lenet", 12, "pool2"}, Least{"cnn", 4, "pool2"},
-                             Least{"vit_s_16", 16, "conv_proj"}, Least{"vit_tiny", 4, "conv_proj"}}) {
+  for (const Least& least :
+       {Least{"inception_v3", 75, "Mixed_7a"}, Least{"alexnet", 63, "features.12"}, Least{"vgg16", 32, "features.30"},
+        Least{"lenet", 12, "pool2"}, Least{"cnn", 4, "pool2"}, Least{"densenet121", 29, "features.transition3.pool"},
+        Least{"vit_s_16", 16, "conv_proj"}, Least{"vit_tiny", 4, "conv_proj"}}) {
     CAPTURE(least.model);
     CHECK_NOTHROW(make_model(least.model, square(least.side)));
     const std::string side = std::to_string(least.side);
@@ -169,7 +172,8 @@ TEST_CASE("the error for too small images names the layer and the minimum size")
     CHECK_THROWS_WITH(make_model(least.model, neutral_task({300, least.side - 1, 3}, 10)),
                       Catch::Contains(": " + side + "x" + side + ")"));
   }
-  for (const char* model : {"mlp", "resnet20", "resnet50"}) CHECK_NOTHROW(make_model(model, square(1)));
+  for (const char* model : {"mlp", "resnet20", "resnet50", "mobilenet_v3_large"})
+    CHECK_NOTHROW(make_model(model, square(1)));
   // Other errors are not attributed to the size.
   CHECK_THROWS_WITH(make_model("vgg16", Task{{32, 32, 3}, {0}, {1}, 10}),
                     Catch::Contains("3 channels") && !Catch::Contains("minimum"));
@@ -188,6 +192,11 @@ TEST_CASE("initial weights have the published std") {
   CHECK(stddev("vgg16", "features.12") == Approx(std::sqrt(2.0 / (256 * 9))));
   CHECK(stddev("vgg16", "classifier.6") == 0.01f);
   CHECK(stddev("inception_v3", "Mixed_6b.branch7x7_2.conv") == 0.1f);
+  CHECK(stddev("densenet121", "features.denseblock2.denselayer1.conv1") == Approx(std::sqrt(2.0 / 128)));
+  CHECK(stddev("densenet121", "classifier") == Approx(std::sqrt(1.0 / (3 * 1024))));
+  CHECK(stddev("mobilenet_v3_large", "features.13.block.1.0") == Approx(std::sqrt(2.0 / (672 * 25))));
+  CHECK(stddev("mobilenet_v3_large", "features.13.block.2.fc1") == Approx(std::sqrt(2.0 / 168)));
+  CHECK(stddev("mobilenet_v3_large", "classifier.3") == 0.01f);
   CHECK(stddev("vit_b_16", "conv_proj") == Approx(std::sqrt(1.0 / 768)));
   CHECK(stddev("vit_b_16", "encoder.pos_embedding") == 0.02f);
   const std::string layer = "encoder.layers.encoder_layer_3.";
@@ -230,6 +239,18 @@ TEST_CASE("Inception's batch norm epsilon and the cost of its concatenations") {
   }
   CHECK(norms == 94);
   CHECK(concatenations == 11);
+}
+
+TEST_CASE("MobileNetV3's norms have torchvision's epsilon and momentum") {
+  const Graph graph = default_graph("mobilenet_v3_large");
+  std::size_t norms = 0;
+  for (const Node& node : graph.nodes())
+    if (const auto* norm = std::get_if<BatchNorm>(&node.operation)) {
+      CHECK(norm->epsilon == 1e-3f);
+      CHECK(norm->momentum == 0.01f);
+      ++norms;
+    }
+  CHECK(norms == 46);
 }
 
 TEST_CASE("a model's dropouts draw different masks") {
