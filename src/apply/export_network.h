@@ -23,8 +23,8 @@ void expect_export_name(const std::filesystem::path& output);
 
 // Runs `annulus export`: atomically writes a checkpoint's network, or the same network's state_dict in PyTorch. Both
 // files' metadata have model, step, weights ("ema" or "raw"); classes, mean and deviation (the std) as JSON; and
-// margin, by which the largest centre crop's size is divided before it is scaled (augment.h, centre_crop). Throws
-// Error.
+// margin, by which the largest centre crop's size is divided before it is scaled (augment.h, centre_crop), unless the
+// image has the network's size. Throws Error.
 void export_network(const ExportOptions& options);
 
 }  // namespace annulus

@@ -26,7 +26,7 @@ ImageSize image_size(const DataOptions& options, const DatasetInfo& info, const 
   return stored;
 }
 
-// Images stored larger than the network's input have a margin; other decoded images have none.
+// Encoded images, and decoded images stored larger than the network's input, have a margin.
 double margin(const ImageSize& image, const DatasetInfo& info) {
   const bool larger = info.height > image.height && info.width > image.width;
   return info.encoded() || larger ? kUsualMargin : 1;
@@ -67,6 +67,12 @@ std::string to_string(const Augmentation& augmentation) {
   return text;
 }
 
+std::string margin_text(const InputPlan& plan) {
+  if (plan.margin == 1) return "";
+  return fmt::format("; evaluated without a margin of 256/224 (images of {}x{}: whole)", plan.image.height,
+                     plan.image.width);
+}
+
 // Throws Error if an option that only images have is set.
 void expect_no_image_options(const DataOptions& options) {
   const auto expect_default = [](const char* option, bool is_default) {
@@ -99,8 +105,8 @@ std::string to_string(const InputPlan& plan) {
                         plan.window.prediction == Prediction::masked
                             ? fmt::format(", {} of them masked", plan.window.targets())
                             : "")
-          : fmt::format("{}x{}x{}: {}", plan.image.height, plan.image.width, plan.channels,
-                        to_string(plan.augmentation));
+          : fmt::format("{}x{}x{}: {}{}", plan.image.height, plan.image.width, plan.channels,
+                        to_string(plan.augmentation), margin_text(plan));
   return fmt::format("{}; {}; {} thread{} on each rank{}, {} batches ahead", samples,
                      kOrders[static_cast<std::size_t>(plan.shuffle.kind)], plan.workers, plan.workers == 1 ? "" : "s",
                      plan.make_decoder ? " and the GPU's JPEG decoder" : "", plan.prefetch);

@@ -13,7 +13,7 @@ struct InputPlan {
   // The network's input: images, or text windows.
   ImageSize image;
   std::size_t channels = 0;
-  double margin = 1;  // see centre_crop
+  double margin = 1;  // see margin_of()
   Augmentation augmentation;
   WindowForm window{0};        // of text; length 0: images
   bool shift_windows = false;  // randomly, by less than `length` tokens
@@ -25,6 +25,9 @@ struct InputPlan {
   bool replace_bad = false;  // use the next good sample instead, so that batches keep their size
 
   MakeJpegDecoder make_decoder{};  // called by each loader thread; empty: libjpeg decodes all images
+
+  // Returns the margin of a stored image, see centre_crop(). Images of the network's size have none.
+  double margin_of(const ImageSize& stored) const { return stored == image ? 1 : margin; }
 
   // Returns a sample's size in bytes.
   std::size_t image_bytes() const {

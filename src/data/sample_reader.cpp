@@ -64,7 +64,7 @@ bool SampleReader::copy(const SampleRows& rows) {
   if (!copied) return false;
   for (std::size_t row = 0; row < rows.samples.size(); ++row) {
     Draws draws(rows.keys[row]);
-    augment(draws, rows.pixels.subspan(row * plan_.image_bytes(), plan_.image_bytes()));
+    augment(draws, plan_.image, rows.pixels.subspan(row * plan_.image_bytes(), plan_.image_bytes()));
   }
   add_time(times_.augmenting);
   times_.samples += rows.samples.size();
@@ -83,8 +83,8 @@ void SampleReader::read_row(const SampleRows& rows, std::size_t row) {
   if (info.is_text()) {
     read_window(sample, draws, pixels);
   } else {
-    info.encoded() ? read_encoded(sample, draws, pixels) : read_decoded(sample, draws, pixels);
-    augment(draws, pixels);
+    const ImageSize stored = info.encoded() ? read_encoded(sample, draws, pixels) : read_decoded(sample, draws, pixels);
+    augment(draws, stored, pixels);
   }
   add_time(times_.augmenting);
   ++times_.samples;
@@ -141,29 +141,33 @@ const SampleReader::Decoded* SampleReader::decoded(std::size_t sample) const {
   return nullptr;
 }
 
-void SampleReader::read_encoded(std::size_t sample, Draws& draws, std::span<std::uint8_t> pixels) {
+ImageSize SampleReader::read_encoded(std::size_t sample, Draws& draws, std::span<std::uint8_t> pixels) {
   if (const Decoded* ahead = jobs_.empty() ? nullptr : decoded(sample)) {
     times_.bytes += ahead->file.size();
     Window window = crop(draws, ahead->size);
     window.top -= static_cast<double>(ahead->first_row);
     resizer_.resize(ahead->rows, window, plan_.image, pixels);
-    return add_time(times_.resizing);
+    add_time(times_.resizing);
+    return ahead->size;
   }
   dataset_.read_encoded(sample, bytes_);
   times_.bytes += bytes_.size();
   add_time(times_.reading);
+  ImageSize stored;
   Window window;
   try {
-    window = decode_crop(bytes_, plan_.channels, crop(draws, image_size(bytes_)), plan_.image, image_);
+    stored = image_size(bytes_);
+    window = decode_crop(bytes_, plan_.channels, crop(draws, stored), plan_.image, image_);
   } catch (const Error& error) {
     fail("{}: {}", dataset_.place(sample), error.what());
   }
   add_time(times_.decoding);
   resizer_.resize(image_, window, plan_.image, pixels);
   add_time(times_.resizing);
+  return stored;
 }
 
-void SampleReader::read_decoded(std::size_t sample, Draws& draws, std::span<std::uint8_t> pixels) {
+ImageSize SampleReader::read_decoded(std::size_t sample, Draws& draws, std::span<std::uint8_t> pixels) {
   const DatasetInfo& info = dataset_.info();
   const ImageSize stored{info.height, info.width};
   const bool as_it_is = plan_.takes_as_stored(stored);
@@ -171,9 +175,10 @@ void SampleReader::read_decoded(std::size_t sample, Draws& draws, std::span<std:
   dataset_.read_image(sample, as_it_is ? pixels : std::span(image_.pixels));
   times_.bytes += info.image_bytes();
   add_time(times_.reading);
-  if (as_it_is) return;
+  if (as_it_is) return stored;
   resizer_.resize(image_, crop(draws, stored), plan_.image, pixels);
   add_time(times_.resizing);
+  return stored;
 }
 
 void SampleReader::read_window(std::size_t sample, Draws& draws, std::span<std::uint8_t> pixels) {
@@ -195,17 +200,17 @@ Window SampleReader::crop(Draws& draws, const ImageSize& image) const {
     case Crop::resized:
       return random_resized_crop(draws, image);
     case Crop::shifted:
-      return shifted_crop(draws, image, plan_.image, plan_.margin);
+      return shifted_crop(draws, image, plan_.image, plan_.margin_of(image));
     case Crop::centre:
       break;
   }
-  return centre_crop(image, plan_.image, plan_.margin);
+  return centre_crop(image, plan_.image, plan_.margin_of(image));
 }
 
-void SampleReader::augment(Draws& draws, std::span<std::uint8_t> pixels) {
+void SampleReader::augment(Draws& draws, const ImageSize& stored, std::span<std::uint8_t> pixels) {
   const Augmentation& augmentation = plan_.augmentation;
   // Without a margin there is no room to shift the crop.
-  if (augmentation.crop == Crop::shifted && plan_.margin == 1)
+  if (augmentation.crop == Crop::shifted && plan_.margin_of(stored) == 1)
     shift_randomly(draws, pixels, plan_.image, plan_.channels);
   if (augmentation.flip && draws.below(2) == 1) flip_left_to_right(pixels, plan_.image, plan_.channels);
   if (augmentation.changes > 0)

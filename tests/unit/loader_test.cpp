@@ -8,6 +8,7 @@
 
 #include "kernels/base/random.h"
 #include "src/data/image_codec.h"
+#include "src/data/resize.h"
 #include "tests/read_sample.h"
 #include "tests/unit/data_file.h"
 #include "tests/unit/error_text.h"
@@ -96,6 +97,26 @@ struct Delivered {
 
   bool operator==(const Delivered&) const = default;
 };
+
+// Whether pixels are an image's, shifted by up to 4 and perhaps flipped.
+bool is_shifted(const std::vector<std::uint8_t>& pixels, const Image& image) {
+  const auto [height, width] = image.size;
+  const auto is_equal = [&](std::size_t down, std::size_t right, bool flipped) {
+    for (std::size_t y = 0; y < height; ++y)
+      for (std::size_t x = 0; x < width; ++x) {
+        const std::size_t from_y = y + down - 4, from_x = x + right - 4, at = flipped ? width - 1 - x : x;
+        for (std::size_t c = 0; c < 3; ++c) {
+          const bool inside = from_y < height && from_x < width;
+          const int expected = inside ? image.pixels[(from_y * width + from_x) * 3 + c] : 0;
+          if (pixels[(y * width + at) * 3 + c] != expected) return false;
+        }
+      }
+    return true;
+  };
+  for (std::size_t i = 0; i < 162; ++i)
+    if (is_equal(i / 18, i / 2 % 9, i % 2 == 1)) return true;
+  return false;
+}
 
 Delivered deliver(const Dataset& dataset, const DataOptions& options, Purpose purpose, int ranks, std::size_t steps) {
   const InputPlan input = plan_input(options, dataset.info(), purpose, 1);
@@ -295,6 +316,40 @@ TEST_CASE("decoded images are resized on request", "[loader]") {
   CHECK(larger.images.size() == 12 * 25);
   const EpochOrder order(kSize, 5, 0);
   for (std::size_t i = 0; i < larger.images.size(); ++i) CHECK(larger.images[i] == order.sample(i / 25));
+}
+
+TEST_CASE("encoded images of exactly the network's size are used whole, others without the margin", "[loader]") {
+  const Image exact = test::picture({24, 24}, 3), larger = test::picture({48, 48}, 3);
+  test::DataFile file(24);
+  file.mean = file.stddev = {0.5f, 0.5f, 0.5f};
+  std::vector<std::vector<std::uint8_t>> files;
+  for (std::size_t i = 0; i < 24; ++i) files.push_back(test::png_of(i % 2 == 0 ? exact : larger));
+  file.encode(files);
+  const EncodedData data(file);
+  const DataOptions options{.files = {}, .image = 24};
+  CHECK_THAT(
+      to_string(plan_input(options, data.dataset.info(), Purpose::evaluation, 1)),
+      Catch::StartsWith("24x24x3: centre crop; evaluated without a margin of 256/224 (images of 24x24: whole); "));
+  std::vector<std::uint8_t> cropped(exact.pixels.size());
+  Resizer().resize(larger, centre_crop(larger.size, exact.size, 256.0 / 224), exact.size, cropped);
+  const Delivered found = deliver(data.dataset, options, Purpose::evaluation, 1, 2);
+  REQUIRE(found.images.size() == 24 * exact.pixels.size());
+  for (std::size_t i = 0; i < 24; ++i) {
+    CAPTURE(i);
+    const auto begin = found.images.begin() + static_cast<std::ptrdiff_t>(i * exact.pixels.size());
+    CHECK(std::ranges::equal(i % 2 == 0 ? exact.pixels : cropped,
+                             std::span(begin, begin + static_cast<std::ptrdiff_t>(exact.pixels.size()))));
+  }
+  // Crops that are shifted are not scaled either: black fills the border.
+  DataOptions shifted = options;
+  shifted.augment = "crop-flip";
+  const Delivered moved = deliver(data.dataset, shifted, Purpose::training, 1, 2);
+  std::size_t whole = 0;
+  for (std::size_t i = 0; i < 24; ++i) {
+    const auto begin = moved.images.begin() + static_cast<std::ptrdiff_t>(i * exact.pixels.size());
+    whole += is_shifted({begin, begin + static_cast<std::ptrdiff_t>(exact.pixels.size())}, exact);
+  }
+  CHECK(whole == 12);
 }
 
 TEST_CASE("resizing images with other than 1 or 3 channels is refused", "[loader]") {
