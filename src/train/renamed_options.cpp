@@ -21,7 +21,8 @@ constexpr std::array kRenamed{
     RenamedOption{"adam-betas", "optimizer", "adamw,beta1=0.9,beta2=0.95", "adamw", "0.9,0.999",
                   "beta1={first},beta2={second}"},
     RenamedOption{"epsilon", "optimizer", "adamw,eps=1e-8", "adamw", "1e-08", "eps={all}"},
-    RenamedOption{"head-lr", "lr-for", "head=10", "none", "1", "head={all}"},
+    RenamedOption{"head-lr", "lr-for", "head=10 (the part named head, or else the last layer with weights)", "none",
+                  "1", nullptr},
     RenamedOption{"weight-decay-for", "weight-decay", "1e-4,fc=0.01", "", "none", "{all}"},
     RenamedOption{"verbose", "print-config", "(a run also writes its options to OUT/config.toml)", "", "false", ""},
     RenamedOption{"rand-augment", "augment", "imagenet,rand=2:9", "", "0,9", "rand={first}:{second}"},
@@ -67,7 +68,8 @@ std::vector<std::string> merge_renamed(const FindValues& find) {
     if (std::ranges::find(present, row.old) == present.end()) present.emplace_back(row.old);
     const std::string all = fmt::format("{}", fmt::join(*old, ","));
     std::vector<std::string>* values = find(row.option);
-    const bool belongs = values != nullptr && !values->empty() && (*row.of == '\0' || values->front() == row.of);
+    const bool belongs =
+        row.form != nullptr && values != nullptr && !values->empty() && (*row.of == '\0' || values->front() == row.of);
     if (all != row.initial && !belongs) continue;
     if (all != row.initial) add_value(*values, value_of(row, all), row);
     merged.emplace_back(row.old);

@@ -11,11 +11,12 @@ namespace annulus {
 struct RenamedOption {
   const char* old;      // "lr-steps"
   const char* option;   // "schedule"
-  const char* example;  // "step:30,60,80"
+  const char* example;  // "step:30,60,80", which may end with an explanation
   const char* of;       // the first value that `option` must have, "step"; empty: any
   const char* initial;  // the default, which needs no counterpart: "none"
   // The resulting text, with {all} old values, or {first} and {second} in a pair. If it begins with a colon, it
-  // extends the first value; otherwise it is a further value, which replaces a first value 'none'.
+  // extends the first value; otherwise it is a further value, which replaces a first value 'none'. Null: the present
+  // option can mean something else, so that the old one is not merged.
   const char* form;
 
   // "--lr-steps is now --schedule step:30,60,80"

@@ -474,7 +474,7 @@ TEST_CASE("options of earlier versions name what they are now, or become it in a
          "\noptimizer=[\"lars\", \"momentum=0.8\", \"trust=0.002\"]\n"},
         {"optimizer = \"adamw\"\nmomentum = 0.9\nadam-betas = \"0.9,0.95\"\nepsilon = 1e-7\n",
          "\noptimizer=[\"adamw\", \"beta1=0.9\", \"beta2=0.95\", \"eps=1e-07\"]\n"},
-        {"lr-for = \"none\"\nhead-lr = 10\n", "\nlr-for=\"head=10\"\n"},
+        {"lr-for = \"none\"\nhead-lr = 1\n", "\nlr-for=\"none\"\n"},
         {"weight-decay = 0.1\nweight-decay-for = [\"fc=1\", \"a=0\"]\n",
          "\nweight-decay=[\"0.1\", \"fc=1\", \"a=0\"]\n"},
         {"augment = \"flip\"\nrand-augment = \"2,9\"\nerase = 0.25\nmixup = 0.2\ncutmix = 0\n",
@@ -485,7 +485,10 @@ TEST_CASE("options of earlier versions name what they are now, or become it in a
     CHECK_THAT(combined(before, {}), Contains(now));
   }
   CHECK(parse_with("lr = 0.1\nlr-steps = [3]\n", needed) == "run.toml:2: --lr-steps is now --schedule step:30,60,80");
-  CHECK(parse_with("lr-for = \"a=2\"\nhead-lr = 3\n", needed) == "run.toml:2: --head-lr is now --lr-for head=10");
+  // A part of the network may be named head, and --head-lr always meant the last layer.
+  for (const std::string before : {"a=2", "none"})
+    CHECK(parse_with("lr-for = \"" + before + "\"\nhead-lr = 3\n", needed) ==
+          "run.toml:2: --head-lr is now --lr-for head=10 (the part named head, or else the last layer with weights)");
   CHECK(parse_with("lr-power = 1\nschedule = \"cosine\"\n", needed) ==
         "run.toml:1: --lr-power is now --schedule polynomial:2");
 }
