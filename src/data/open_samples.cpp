@@ -25,9 +25,12 @@ bool has_text(const std::vector<std::filesystem::path>& files, const std::string
 
 std::unique_ptr<Samples> open_samples(const std::vector<std::filesystem::path>& files, const std::string& split,
                                       std::size_t length, bool masked) {
-  if (has_text(files, split))
-    return std::make_unique<TokenDataset>(files, split, length > 0 ? length : kDefaultLength,
-                                          masked ? Prediction::masked : Prediction::next);
+  if (has_text(files, split)) {
+    auto text = std::make_unique<TokenDataset>(files, split, length > 0 ? length : kDefaultLength,
+                                               masked ? Prediction::masked : Prediction::next);
+    if (masked) text->expect_whole_windows();
+    return text;
+  }
   auto samples = std::make_unique<Dataset>(files, split);
   if (const DatasetInfo& info = samples->info(); info.is_text() && length > 0 && length != info.length)
     fail("--length {}: the labelled texts have {} tokens; remove the option", length, info.length);

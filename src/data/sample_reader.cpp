@@ -190,9 +190,10 @@ void SampleReader::read_window(std::size_t sample, Draws& draws, std::span<std::
     dataset_.read_image(sample, stored);
   times_.bytes += stored.size();
   add_time(times_.reading);
-  if (plan_.window.prediction == Prediction::masked)
-    mask_tokens(draws, info.vocabulary, info.mask_token,
-                {reinterpret_cast<std::int32_t*>(pixels.data()), plan_.window.size()});
+  if (plan_.window.prediction != Prediction::masked) return;
+  const std::span window(reinterpret_cast<std::int32_t*>(pixels.data()), plan_.window.size());
+  const auto repeated = static_cast<std::size_t>(window[plan_.window.length]);
+  mask_tokens(draws, info.vocabulary, info.mask_token, window, repeated);
 }
 
 Window SampleReader::crop(Draws& draws, const ImageSize& image) const {

@@ -155,7 +155,18 @@ void TokenDataset::add(const std::filesystem::path& file) {
 
 TokenDataset::Place TokenDataset::find(std::size_t sample) const {
   const auto number = static_cast<std::size_t>(std::ranges::upper_bound(ends_, sample) - ends_.begin());
-  return {&shards_[number], (number == 0 ? sample : sample - ends_[number - 1]) * info_.length};
+  const Shard& shard = shards_[number];
+  const std::size_t begin = (number == 0 ? sample : sample - ends_[number - 1]) * info_.length;
+  if (info_.prediction != Prediction::masked) return {&shard, begin};
+  const std::size_t whole = std::min(begin, std::max(shard.tokens(), info_.length) - info_.length);
+  return {&shard, whole, begin - whole};
+}
+
+void TokenDataset::expect_whole_windows() const {
+  for (const Shard& shard : shards_)
+    if (shard.tokens() < info_.length)
+      fail("{}: /{}: {} tokens are fewer than a window of {}: give --length {}", shard.file().string(), split_,
+           shard.tokens(), info_.length, shard.tokens());
 }
 
 std::string TokenDataset::place(std::size_t sample) const {
@@ -171,12 +182,16 @@ void TokenDataset::read_image(std::size_t sample, std::span<std::uint8_t> pixels
 void TokenDataset::read_shifted(std::size_t sample, std::size_t shift, std::span<std::uint8_t> pixels) const {
   Place found = find(sample);
   const std::size_t window = info_.length + 1;
+  found.begin += found.repeated;
+  found.repeated = 0;
   found.begin = std::min(found.begin + shift, std::max(found.shard->tokens(), window) - window);
   read(sample, found, pixels);
 }
 
 void TokenDataset::read(std::size_t sample, const Place& found, std::span<std::uint8_t> pixels) const try {
-  found.shard->read(found.begin, {reinterpret_cast<std::int32_t*>(pixels.data()), info_.length + 1});
+  const std::span tokens(reinterpret_cast<std::int32_t*>(pixels.data()), info_.length + 1);
+  found.shard->read(found.begin, tokens);
+  if (info_.prediction == Prediction::masked) tokens.back() = static_cast<std::int32_t>(found.repeated);
 } catch (const Error& error) {
   fail("{}: {}", place(sample), error.what());
 }
@@ -189,7 +204,8 @@ void TokenDataset::read_encoded(std::size_t sample, std::vector<std::uint8_t>& b
 void TokenDataset::will_need(Range samples) const {
   while (samples.begin < samples.end) {
     const Place found = find(samples.begin);
-    const std::size_t count = std::min(samples.size(), windows(found.shard->tokens()) - found.begin / info_.length);
+    const std::size_t window = (found.begin + found.repeated) / info_.length;
+    const std::size_t count = std::min(samples.size(), windows(found.shard->tokens()) - window);
     found.shard->will_need(found.begin, found.begin + (count + 1) * info_.length);  // shifted windows as well
     samples.begin += count;
   }

@@ -18,6 +18,10 @@ namespace annulus {
 // begins at token i x length, so that each token but the first is predicted once; windows run across documents but not
 // across files. After a file's last token the last window is filled with -1: nothing to predict. Labels are 0.
 //
+// A network that predicts masked tokens also reads the tokens after them, so that there every window is whole: a file's
+// last window begins earlier, and has tokens of the window before. After the window's `length` tokens, read_image()
+// writes the number of these tokens instead of the next token.
+//
 // Opens the files read-only and without file locks, and reads on demand, from any thread. Throws Error naming the file
 // and the problem.
 class TokenDataset : public Samples {
@@ -25,6 +29,8 @@ class TokenDataset : public Samples {
   TokenDataset(const std::vector<std::filesystem::path>& files, const std::string& split, std::size_t length,
                Prediction prediction = Prediction::next);
   ~TokenDataset() override;
+
+  void expect_whole_windows() const;  // throws Error naming a file that has fewer tokens than a window
 
   std::int32_t label(std::size_t /*sample*/) const override { return 0; }
   void read_image(std::size_t sample, std::span<std::uint8_t> pixels) const override;
@@ -38,6 +44,7 @@ class TokenDataset : public Samples {
   struct Place {
     const Shard* shard;
     std::size_t begin;  // token
+    std::size_t repeated = 0;
   };
 
   void add(const std::filesystem::path& file);

@@ -7,7 +7,9 @@
 #include <vector>
 
 #include "src/data/loader.h"
+#include "src/data/open_samples.h"
 #include "src/data/token_dataset.h"
+#include "tests/unit/error_text.h"
 #include "tests/unit/temporary_folder.h"
 #include "tests/unit/token_file.h"
 
@@ -92,6 +94,24 @@ TEST_CASE("masks depend on the sample and the epoch alone") {
     CHECK(std::equal(rest.begin(), rest.end(), first.begin() + 21, first.end()));
     CHECK(masked_epoch(dataset, purpose, 1, {1, 0}) != first);
   }
+}
+
+TEST_CASE("windows for masked tokens are whole, and each token is chosen in one window only") {
+  const test::TemporaryFolder folder;
+  test::TokenFile(47).write(folder / "text.h5");
+  const TokenDataset dataset({folder / "text.h5"}, "train", 20, Prediction::masked);
+  const std::vector<Tokens> windows = masked_epoch(dataset, Purpose::evaluation, 1);
+  REQUIRE(windows.size() == 3);
+  for (const Tokens& window : windows)
+    CHECK(std::all_of(window.begin(), window.begin() + 20, [](std::int32_t token) { return token >= 0; }));
+  for (std::size_t i = 0; i < 20; ++i) {
+    const auto original = static_cast<std::int32_t>(27 + i), predicted = windows[2][20 + i];
+    if (i < 13) CHECK((predicted == -1 && windows[2][i] == original));
+    if (predicted != -1) CHECK(predicted == original);
+  }
+  CHECK(std::count(windows[2].begin() + 20, windows[2].end(), -1) == 19);
+  CHECK(test::error_of([&] { open_samples({folder / "text.h5"}, "train", 48, true); }) ==
+        (folder / "text.h5").string() + ": /train: 47 tokens are fewer than a window of 48: give --length 47");
 }
 
 }  // namespace annulus
