@@ -1,5 +1,7 @@
 #include "src/data/open_samples.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 
 #include "kernels/base/error.h"
@@ -21,10 +23,25 @@ bool has_text(const std::vector<std::filesystem::path>& files, const std::string
   return false;
 }
 
+// Throws Error if the files have other splits only.
+void expect_split(const std::vector<std::filesystem::path>& files, const std::string& split) {
+  std::vector<std::string> present;
+  try {
+    for (const std::string other : {"train", "validation", "test"})
+      if (has_split(files, other)) present.push_back(other);
+  } catch (const Error&) {
+    return;
+  }
+  if (present.empty() || std::ranges::find(present, split) != present.end()) return;
+  fail("{}{}: no {} split, but {}{}", files.front().string(), files.size() > 1 ? " and the other data files" : "",
+       split, fmt::join(present, " and "), split == "train" ? "" : " (see --split)");
+}
+
 }  // namespace
 
 std::unique_ptr<Samples> open_samples(const std::vector<std::filesystem::path>& files, const std::string& split,
                                       std::size_t length, bool masked) {
+  expect_split(files, split);
   if (has_text(files, split)) {
     auto text = std::make_unique<TokenDataset>(files, split, length > 0 ? length : kDefaultLength,
                                                masked ? Prediction::masked : Prediction::next);

@@ -96,6 +96,13 @@ TEST_CASE("masks depend on the sample and the epoch alone") {
   }
 }
 
+TEST_CASE("a split that is missing is reported with those that are there") {
+  const test::TemporaryFolder folder;
+  const std::string file = (folder / "text.h5").string();
+  test::TokenFile(47).write(file);
+  CHECK(test::error_of([&] { open_samples({file}, "test", 20); }) == file + ": no test split, but train (see --split)");
+}
+
 TEST_CASE("windows for masked tokens are whole, and each token is chosen in one window only") {
   const test::TemporaryFolder folder;
   test::TokenFile(47).write(folder / "text.h5");

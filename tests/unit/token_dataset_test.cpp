@@ -159,7 +159,8 @@ TEST_CASE("a data set is opened as its files are", "[token_dataset]") {
                open_samples({folder / "text.h5", folder / "images.h5"}, "train", 0);
              }),
              Contains("images.h5: /train/tokens: missing"));
-  CHECK_THAT(test::error_of([&] { open_samples({folder / "text.h5"}, "test", 0); }), Contains("/test: missing"));
+  CHECK_THAT(test::error_of([&] { open_samples({folder / "text.h5"}, "test", 0); }),
+             Contains("no test split, but train (see --split)"));
   CHECK_THAT(test::error_of([&] { open_samples({folder / "none.h5"}, "train", 0); }), Contains("none.h5"));
 }
 
