@@ -136,6 +136,8 @@ class Assembly {
     for (std::size_t i = 0; i < layers.size(); ++i)
       if (used[i]) renumbered_[Graph::output(i)] = add(names[i], std::move(layers[i]));
     add_equal_note();
+    for (const auto& [name, of] : file_.separation().held)
+      to_.notes.push_back(fmt::format("{} is taken for a second name of {}: nothing reads it", name, of));
     if (has_labels) to_.graph = with_loss(std::move(to_.graph), task_, renumbered_.at(output));
     return std::move(changed_);
   }

@@ -134,6 +134,10 @@ class Separator {
     writes_copies_ = !copies.empty() || stores_equal_tensors();
     for (const auto& [name, of_name] : reads)
       if (of_name.size() > 1 && can_be_parameter(of_name)) separate(of_name);
+    if (is_optimized(graph_)) return std::move(found_);
+    for (const auto& [name, of_name] : reads)
+      if (of_name.size() == 1 && can_be_parameter(of_name)) name_called(of_name[0]);
+    name_held();
     return std::move(found_);
   }
 
@@ -310,6 +314,58 @@ class Separator {
     auto& all = found_.aliases[read.tensor()];
     if (exists && !another && std::ranges::find(all, alias) == all.end()) all.push_back(alias);
     return own;
+  }
+
+  // Names the parameter of a module that has two names, and is called by the other one.
+  void name_called(const Read& read) {
+    if (placeholders_.empty()) return;
+    const std::string own = origins_.at(read.tensor()), alias = joined(called_module(*read.node), leaf_of(own));
+    if (alias == own || read.differs_from(own)) return;
+    const auto mark = marks_.find(alias);
+    const bool stored = std::ranges::any_of(origins_, [&](const auto& origin) { return origin.second == alias; });
+    if (mark == marks_.end() || mark->second.kind != "PARAMETER" || stored) return;
+    found_.aliases[read.tensor()].push_back(alias);
+    found_.held[alias] = own;
+  }
+
+  // Names parameters that a module also holds itself, such as the bias of a head's last layer in Hugging Face's masked
+  // language models: torch.export lists both names, and stores one. A parameter that nothing reads is the second name
+  // of the parameter with the same last part in a module directly within its own: of the only one, or of the one from
+  // which the output is computed.
+  void name_held() {
+    std::set<std::string> known;
+    for (const auto& [tensor, origin] : origins_) known.insert(origin);
+    for (const auto& [tensor, names] : found_.aliases) known.insert(names.begin(), names.end());
+    for (const auto& [name, mark] : marks_) {
+      if (mark.kind != "PARAMETER" || known.contains(name)) continue;
+      const std::string tensor = held_tensor(name);
+      if (tensor.empty()) continue;
+      found_.aliases[tensor].push_back(name);
+      found_.held[name] = origins_.at(tensor);
+    }
+  }
+
+  // Returns the tensor that a module holds under this name; empty if that is not clear.
+  std::string held_tensor(const std::string& name) const {
+    std::vector<std::string> within;
+    for (const auto& [tensor, origin] : origins_) {
+      const std::string module = module_part(origin);
+      if (leaf_of(origin) == leaf_of(name) && !module.empty() && module != module_part(name) &&
+          module_part(module) == module_part(name) && marks_.contains(origin) && marks_.at(origin).kind == "PARAMETER")
+        within.push_back(tensor);
+    }
+    if (within.size() > 1) std::erase_if(within, [&](const std::string& tensor) { return !computes_output(tensor); });
+    return within.size() == 1 ? within[0] : "";
+  }
+
+  // Whether the node that computes the first output reads the tensor.
+  bool computes_output(const std::string& tensor) const {
+    return graph_.output_size() > 0 && std::ranges::any_of(graph_.node(), [&](const onnx::NodeProto& node) {
+             const auto reads = [](const auto& names, const std::string& name) {
+               return std::ranges::find(names, name) != names.end();
+             };
+             return reads(node.output(), graph_.output(0).name()) && reads(node.input(), tensor);
+           });
   }
 
   // Stores a tensor again, for another parameter.

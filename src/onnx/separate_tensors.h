@@ -12,6 +12,9 @@ namespace annulus {
 struct Separation {
   std::vector<std::string> equal;  // parameters that were stored together with an equal parameter
   std::map<std::string, std::vector<std::string>> aliases;  // by tensor: further names that PyTorch has for it
+  // By name, parameters that are taken for a second name of another parameter, because nothing reads them: see
+  // Separator::name_held().
+  std::map<std::string, std::string> held;
 };
 
 // Makes each stored tensor in a graph a single parameter. Exporters store equal tensors once, such as scales of norms

@@ -106,9 +106,9 @@ class TextNetworks(helper.ProgramTest):
         weights = self.folder / "back.safetensors"
         self.succeed("export", weights, "--checkpoint", run)
         _, tensors = weights_test.read_safetensors(weights)
-        self.assertEqual(len(tensors), 43)  # without cls.predictions.bias, which is PyTorch's second name for decoder.bias
-        np.testing.assert_array_equal(tensors["net.cls.predictions.decoder.weight"],
-                                      tensors["net.bert.embeddings.word_embeddings.weight"])
+        self.assertEqual(len(tensors), 44)
+        for kind, other in (("weight", "net.bert.embeddings.word_embeddings.weight"), ("bias", "net.cls.predictions.bias")):
+            np.testing.assert_array_equal(tensors["net.cls.predictions.decoder." + kind], tensors[other])
         self.assertIn("was trained for masked tokens", helper.run("generate", "--checkpoint", run, "--prompt", "a").err)
 
     def test_texts_with_labels_are_imported_trained_and_evaluated(self):

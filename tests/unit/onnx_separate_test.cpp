@@ -101,6 +101,50 @@ TEST_CASE("Layers of equal tensors that an exporter stored once train their own"
   CHECK(network.notes == Names{"b.bias and 1 more are stored together with equal ones; each is trained on its own"});
 }
 
+TEST_CASE("A module with two names has parameters with both", "[onnx_separate]") {
+  OnnxModel model = convolved();
+  model.parameter("again.weight", {4, 4, 1, 1}).node("Conv", {"c", "again.weight"}, {"a"});
+  trace(model, "first", {"p_again_weight"});
+  model.classify("a", 4);
+  sign(model, {"conv.weight", "first.weight", "again.weight", "head.weight", "never.weight"});
+  const ImportedNetwork network = read_twice(model);
+  CHECK(state_names(network.graph) == Set{"conv.weight", "first.weight", "again.weight", "head.weight"});
+  CHECK(network.notes == Names{"first.weight is taken for a second name of again.weight: nothing reads it",
+                               "the network does not use 1 of PyTorch's parameters (never.weight)"});
+}
+
+TEST_CASE("A bias that a module holds beside its layer has both names", "[onnx_separate]") {
+  OnnxModel model = convolved();
+  trace(model, "conv", {"p_conv_weight"});
+  const bool several = GENERATE(false, true), first = GENERATE(false, true);
+  model.node("GlobalAveragePool", {"c"}, {"pooled"}).node("Flatten", {"pooled"}, {"f"});
+  model.parameter("head.dense.weight", {4, 4}).parameter("head.last.weight", {3, 4}).parameter("head.last.bias", {3});
+  Names parameters{"conv.weight", "head.dense.weight", "head.last.weight", "head.last.bias"};
+  if (several) model.parameter("head.dense.bias", {4});
+  if (several) parameters.emplace_back("head.dense.bias");
+  model.node("Gemm", several ? Names{"f", "head.dense.weight", "head.dense.bias"} : Names{"f", "head.dense.weight"},
+             {"d"}, {{"transB", 1}});
+  trace(model, "head.dense", {"p_head_dense_weight"});
+  model.node("Gemm", {"d", "head.last.weight", "head.last.bias"}, {first ? "y" : "z"}, {{"transB", 1}});
+  trace(model, "head.last", {"p_head_last_weight", "p_head_last_bias"});
+  if (!first) model.node("Relu", {"z"}, {"y"});
+  parameters.insert(parameters.end(), {"head.bias", "never.bias", "never.inner.weight"});
+  sign(model, parameters);
+  const ImportedNetwork network = read_twice(model);
+  const bool clear = !several || first;
+  Set expected{"conv.weight", "head.dense.weight", "head.last.weight", "head.last.bias"};
+  if (several) expected.insert("head.dense.bias");
+  if (clear) expected.insert("head.bias");
+  CHECK(state_names(network.graph) == expected);
+  const std::string unused =
+      "the network does not use " +
+      std::string(clear ? "2 of PyTorch's parameters (never.bias, never.inner.weight)"
+                        : "3 of PyTorch's parameters (head.bias, never.bias, never.inner.weight)");
+  Names notes{"head.bias is taken for a second name of head.last.bias: nothing reads it", unused};
+  if (!clear) notes.erase(notes.begin());
+  CHECK(network.notes == notes);
+}
+
 TEST_CASE("Equal tensors of a batch norm and of the calls of another one are separated", "[onnx_separate]") {
   OnnxModel model = convolved();
   model.tensor("a.weight", {4}, kOnes).tensor("a.bias", {4}, kZeros);
