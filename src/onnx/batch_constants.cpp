@@ -160,6 +160,27 @@ PerImage per_image(const HostTensor& tensor, std::size_t batch) {
   fail_for_numbers();
 }
 
+std::optional<PerImage> NodeReader::for_each_sample(const HostTensor& constant) const {
+  if (constant.other_batch != nullptr) return per_image(constant, batch());
+  const std::size_t length = task().tokens.length;
+  if (!task().reads_tokens() || constant.real() || constant.shape != Shape{batch(), length}) return std::nullopt;
+  const Places windows{1, batch(), 1, length, true};
+  if (!windows.all_of([&](std::size_t a, std::size_t b) { return constant.wholes[a] == constant.wholes[b]; }))
+    return std::nullopt;
+  return PerImage{first_image(constant, windows, 0), 0, true};
+}
+
+Host NodeReader::constant_beside(std::size_t input, Value images) const {
+  const Host host = constant(input);
+  const auto place = reader_.builder_.batch(images);
+  const std::size_t rank = shape(images).size();
+  if (host == nullptr || host->other_batch == nullptr || !place || host->shape.size() > rank) return host;
+  PerImage one = per_image(*host, batch());
+  const bool same_place = place->outer == 1 && one.axis + rank - host->shape.size() == place->axis;
+  if (!same_place || one.values.shape[one.axis] != 1) return host;
+  return std::make_shared<const HostTensor>(std::move(one.values));
+}
+
 Value NodeReader::repeat_for_images(const HostTensor& constant) {
   const PerImage one = per_image(constant, batch());
   return repeat_for_images(add(as_layer(one.values), {}), one.axis, one.images_first);

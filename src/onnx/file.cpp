@@ -3,6 +3,7 @@
 #include <google/protobuf/io/coded_stream.h>
 
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <map>
 #include <set>
@@ -25,6 +26,9 @@ namespace {
 constexpr std::size_t kMostBytes = std::size_t{1} << 31;  // protobuf's limit for messages
 // Operator versions. Later versions may define operators of the same name otherwise.
 constexpr std::int64_t kFirstOperators = 11, kLastOperators = 23;
+
+const std::array kFixedInputs{FixedInput{"attention_mask", 1, "hides padding"},
+                              FixedInput{"token_type_ids", 0, "separates pairs of texts"}};
 
 // Names the values that nodes may read, and finds errors in their order.
 class Order {
@@ -122,12 +126,35 @@ void OnnxFile::find_input() {
   std::vector<const onnx::ValueInfoProto*> inputs;
   for (const onnx::ValueInfoProto& input : graph().input())
     if (!initializers_.contains(input.name())) inputs.push_back(&input);
+  const std::size_t count = inputs.size();
+  if (count > 1)
+    for (const FixedInput& fixed : kFixedInputs)
+      if (std::erase_if(inputs, [&](const auto* input) { return input->name() == fixed.name; }) > 0)
+        fixed_.push_back(fixed);
   if (inputs.size() != 1)
     fail(
-        "it has {} inputs, but networks that read images or tokens alone are supported: wrap the network in a module "
-        "whose forward() takes one",
-        inputs.size());
+        "it has {} inputs, but networks are supported that read images or tokens alone, or attention_mask and "
+        "token_type_ids beside tokens: wrap the network in a module whose forward() takes one",
+        count);
   input_ = inputs[0];
+  for (const onnx::ValueInfoProto& input : graph().input())
+    if (const auto found = std::ranges::find(fixed_, input.name(), &FixedInput::name); found != fixed_.end())
+      check_fixed(input, *found);
+}
+
+void OnnxFile::check_fixed(const onnx::ValueInfoProto& input, FixedInput& fixed) const {
+  const onnx::TypeProto::Tensor& type = input.type().tensor_type();
+  fixed.truths = type.elem_type() == onnx::TensorProto::BOOL;
+  const bool whole =
+      type.elem_type() == onnx::TensorProto::INT64 || type.elem_type() == onnx::TensorProto::INT32 || fixed.truths;
+  if (!reads_tokens() || !whole || type.shape().dim_size() != 2)
+    fail("its input {} must be whole numbers {{batch, length}} beside tokens: export it without this input",
+         input.name());
+  const TokenInput tokens = token_input();
+  const std::size_t batch = extent(input, 0), length = extent(input, 1);
+  if ((batch > 0 && batch != tokens.batch) || (length > 0 && length != tokens.length))
+    fail("its input {} is {}x{}, but the tokens are {}x{}, with 0 for open: export both with the same sizes",
+         input.name(), batch, length, tokens.batch, tokens.length);
 }
 
 void OnnxFile::check_tensors() {
@@ -144,9 +171,9 @@ void OnnxFile::check_tensors() {
   optimized_ = !of_checkpoint && is_optimized(graph());
 }
 
-std::size_t OnnxFile::input_extent(int dimension) const {
-  const std::int64_t value = input_->type().tensor_type().shape().dim(dimension).dim_value();
-  if (value < 0 || value > (1 << 20)) fail("its input {} has an extent of {}", input_->name(), value);
+std::size_t OnnxFile::extent(const onnx::ValueInfoProto& input, int dimension) {
+  const std::int64_t value = input.type().tensor_type().shape().dim(dimension).dim_value();
+  if (value < 0 || value > (1 << 20)) fail("its input {} has an extent of {}", input.name(), value);
   return static_cast<std::size_t>(value);
 }
 

@@ -19,8 +19,16 @@ struct TokenInput {
   std::size_t batch, length;
 };
 
-// An ONNX file in memory, checked: the graph has a single input, images or tokens, every value is computed once and
-// before it is read, and stored tensors have the data that they declare.
+// An input beside tokens, {batch, length}, that has the same number for each token of texts without gaps.
+struct FixedInput {
+  std::string name;
+  std::int64_t value;
+  const char* purpose;  // "hides padding"
+  bool truths = false;  // of type bool
+};
+
+// An ONNX file in memory, checked: the graph has a single input, images or tokens, or fixed inputs beside tokens; every
+// value is computed once and before it is read, and stored tensors have the data that they declare.
 class OnnxFile {
  public:
   // Reads the file, and tensors stored in other files beside it. Throws Error naming the file.
@@ -39,6 +47,7 @@ class OnnxFile {
   bool reads_tokens() const;        // int64 or int32
   TokenInput token_input() const;   // REQUIRES: reads_tokens()
   std::size_t input_batch() const;  // 0: open
+  const std::vector<FixedInput>& fixed_inputs() const { return fixed_; }
 
   // Images: float32 or, if raw_pixels(), uint8 from 0 to 255; {batch, channels, height, width} or, if channels_last(),
   // {batch, height, width, channels}. An extent that the file leaves open is 0. REQUIRES: reads no tokens.
@@ -80,7 +89,9 @@ class OnnxFile {
 
   void check();
   void find_input();
-  std::size_t input_extent(int dimension) const;
+  void check_fixed(const onnx::ValueInfoProto& input, FixedInput& fixed) const;
+  static std::size_t extent(const onnx::ValueInfoProto& input, int dimension);
+  std::size_t input_extent(int dimension) const { return extent(*input_, dimension); }
   void check_tensors();
 
   std::string name_;
@@ -91,6 +102,7 @@ class OnnxFile {
   bool channels_last_ = false, optimized_ = false;
   Pixels pixels_ = Pixels::automatic;
   const onnx::ValueInfoProto* input_ = nullptr;
+  std::vector<FixedInput> fixed_;
 };
 
 }  // namespace annulus

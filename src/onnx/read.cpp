@@ -144,6 +144,11 @@ class Assembly {
 
  private:
   void fit_classes(std::vector<GraphBuilder::Layer>& layers) {
+    for (const FixedInput& fixed : file_.fixed_inputs())
+      fail(
+          "its input {} {}, which data files do not record for texts with labels: export it with tokens alone, for "
+          "single texts of the full length",
+          fixed.name, fixed.purpose);
     const Logits logits = expect_logits(reader_);
     if (logits.classes == task_.classes) return;
     replace_classifier(layers, logits, task_.classes);

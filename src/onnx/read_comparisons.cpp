@@ -100,9 +100,10 @@ void set_expanded(NodeReader& n, Value x) {
 std::optional<Value> masked(NodeReader& n) {
   for (const std::size_t kept : {1, 2}) {
     const auto number = n.number(3 - kept);
-    const Host truths = n.constant(0);
-    if (truths == nullptr || !number || !is_lowest(*number) || !n.is_layer(kept)) continue;
-    n.expect_same_for_batches(0);
+    if (!number || !is_lowest(*number) || !n.is_layer(kept)) continue;
+    const Host truths = n.constant_beside(0, n.value(kept));
+    if (truths == nullptr) continue;
+    if (truths->other_batch != nullptr) n.expect_same_for_batches(0);
     HostTensor mask = real_numbers(truths->shape, {});
     for (std::size_t i = 0; i < truths->size(); ++i)
       mask.reals.push_back((truths->at(i) != 0) == (kept == 1) ? 0 : *number);

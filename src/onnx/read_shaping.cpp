@@ -188,29 +188,17 @@ Value gather_at(NodeReader& n, Value x, std::size_t axis, const HostTensor& plac
   return n.reshape(x, shape, batch_axis);
 }
 
-// Returns the indices for a single window, if the network reads tokens and the indices are equal for each window.
-std::optional<HostTensor> for_one_window(NodeReader& n, const HostTensor& indices) {
-  const std::size_t length = n.task().tokens.length;
-  if (!n.task().reads_tokens() || indices.real() || indices.shape != Shape{n.batch(), length}) return std::nullopt;
-  const std::vector<std::int64_t> first(indices.wholes.begin(), indices.wholes.begin() + at(length));
-  for (std::size_t i = 0; i < indices.size(); ++i)
-    if (indices.wholes[i] != first[i % length]) return std::nullopt;
-  return whole_numbers({1, length}, first);
-}
-
 void read_gather(NodeReader& n) {
   expect_plain_gradient(n);
   if (n.as<Tokens>(1) != nullptr) return n.set(token_embedding(n));
   const Value x = n.value(0);
   const std::size_t axis = checked_axis(n.attributes.whole("axis", 0), n.shape(x).size());
   const HostTensor& indices = n.expect_constant(1);
-  if (const auto one = for_one_window(n, indices); one && axis == 0 && !n.builder().batch(x))
-    return n.set(n.repeat_for_images(gather_at(n, x, axis, *one, one->shape), 0));
   const auto place = n.builder().batch(x);
-  if (!place && indices.other_batch != nullptr) {  // table rows for every image
-    const PerImage one = per_image(indices, n.batch());
-    const Value rows = gather_at(n, x, axis, one.values, one.values.shape);
-    return n.set(n.repeat_for_images(rows, axis + one.axis, one.images_first));
+  const auto one = place ? std::nullopt : n.for_each_sample(indices);
+  if (one) {  // table rows for every sample
+    const Value rows = gather_at(n, x, axis, one->values, one->values.shape);
+    return n.set(n.repeat_for_images(rows, axis + one->axis, one->images_first));
   }
   if (!place || place->axis != axis) n.expect_same_for_batches(1);
   n.set(gather_at(n, x, axis, indices, indices.shape));

@@ -14,7 +14,7 @@
 #include "src/onnx/finite.h"
 #include "src/onnx/fold.h"
 #include "src/onnx/input_normalization.h"
-#include "src/onnx/language_model.h"
+#include "src/onnx/network_input.h"
 #include "src/onnx/node_scope.h"
 #include "src/onnx/properties.h"
 #include "src/onnx/read.h"
@@ -102,37 +102,20 @@ Reader::Reader(const OnnxFile& file, const Task& task)
       task_(task),
       trained_(file),
       batch_(file.input_batch() > 0 ? file.input_batch() : kOpenBatch),
-      builder_(empty_graph(task)) {
+      builder_(empty_graph(task)),
+      input_(make_network_input(file, task, batch_)) {
   for (const onnx::NodeProto& node : file.graph().node()) count_reads(node);
-  const bool tokens = task.reads_tokens();
-  if (file.reads_tokens() != tokens)
-    fail("{}: it reads {}, and the data is {}", file.name(), tokens ? "images" : "tokens", tokens ? "text" : "images");
-  tokens ? add_tokens() : add_images();
+  items_ = input_->add(builder_);
 }
 
-void Reader::add_tokens() {
-  const std::size_t own = file_.token_input().length, length = task_.tokens.length;
-  if (own != 0 && own != length)
-    fail("{}: it was exported for windows of {} tokens, not {}: give --length {}, or export it with an open length",
-         file_.name(), own, length, own);
-  items_[file_.input().name()] = Tokens{{batch_, length}};
+Reader::~Reader() = default;
+
+const char* Reader::sample() const {
+  return input_->sample();
 }
 
-// As float32, images have mean 0 and std 1 until choose_pixels(), so that the network's own normalization can be read.
-void Reader::add_images() {
-  const auto input = file_.input_shape();
-  const std::size_t channels = task_.image.channels;
-  if (input[1] != channels) {
-    const bool swapped = !file_.channels_last() && input[3] == channels;
-    fail("{}: its images have {} channels, but the data's have {}{}", file_.name(), input[1], channels,
-         swapped ? "; if they are {batch, height, width, channels}, begin forward() with images.permute(0, 3, 1, 2)"
-                 : "");
-  }
-  const ImageInput scale{std::vector<float>(channels, 0),
-                         std::vector<float>(channels, file_.raw_pixels() ? 1.0f / 255 : 1)};
-  Value images = builder_.add({"input", Operation(scale), {Graph::kImages}});
-  if (file_.channels_last()) images = builder_.add({"input.permute", Operation(Transpose{{0, 2, 3, 1}}), {images}});
-  items_[file_.input().name()] = Computed{images};
+Pixels Reader::pixels() const {
+  return input_->pixels();
 }
 
 // Counts branches' reads, too.
@@ -255,7 +238,7 @@ void Reader::run() {
   const auto* logits = output == items_.end() ? nullptr : get<Computed>(output->second);
   if (!problems_.empty() || logits == nullptr) return;
   try {
-    items_[output->first] = Computed{end(logits->value)};
+    items_[output->first] = Computed{input_->end(builder_, logits->value, notes_)};
   } catch (const Error& error) {
     problems_.push_back(shortened(printable(fmt::format("output {}: {}", output->first, error.what()))));
     return;
@@ -278,31 +261,6 @@ std::string Reader::source_of(Value value) const {
         return "constant " + name;
   }
   return "a constant of " + builder_.layer(value).name;
-}
-
-Value Reader::end(Value logits) {
-  if (task_.labels == LabelKind::tokens) return language_model_head(builder_, logits, task_.tokens.prediction);
-  const Value flat = flattened(logits);
-  if (!task_.reads_tokens()) choose_pixels(flat);
-  return flat;
-}
-
-// {batch, classes, 1, 1} as {batch, classes}.
-Value Reader::flattened(Value logits) {
-  const Shape shape = builder_.shape(logits, 1);
-  const bool images = shape.size() > 2 && builder_.batch(logits) == BatchPlace{0, 1};
-  if (!images || elements(shape) != shape[1]) return logits;
-  return builder_.add({"flatten", Operation(Reshape{{Reshape::kInferred, shape[1]}}), {logits}});
-}
-
-// Makes the image inputs give the pixels that the network expects.
-void Reader::choose_pixels(Value logits) {
-  if (file_.raw_pixels()) return;
-  const PixelDecision decision =
-      file_.pixels() == Pixels::automatic ? decide_pixels(builder_, logits) : decided_by_user(file_.pixels());
-  if (!decision.reason.empty()) notes_.push_back(decision.reason);
-  pixels_ = decision.pixels;
-  set_pixels(builder_, pixels_, task_.mean, task_.stddev);
 }
 
 const char* Reader::untrained(const onnx::TensorProto& tensor) const {
@@ -424,7 +382,10 @@ Value NodeReader::value(std::size_t input) {
 
 Value NodeReader::operand(std::size_t input) {
   const auto* other = as<Computed>(1 - input);
-  if (other == nullptr || !is_scaled_pixels(reader_.builder_, other->value)) return value(input);
+  if (other == nullptr) return value(input);
+  if (const Host host = constant(input); host != nullptr && host->other_batch != nullptr)
+    return value(Item(constant_beside(input, other->value)));
+  if (!is_scaled_pixels(reader_.builder_, other->value)) return value(input);
   return table(input, "combined with the images alone");
 }
 

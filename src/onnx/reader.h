@@ -10,6 +10,7 @@
 
 #include "models/zoo/zoo.h"
 #include "src/onnx/attributes.h"
+#include "src/onnx/batch_constants.h"
 #include "src/onnx/file.h"
 #include "src/onnx/graph_builder.h"
 #include "src/onnx/tensor.h"
@@ -57,18 +58,21 @@ struct Item : std::variant<Unread, Host, FileTensor, Computed, RandomMask, Token
 
 Graph empty_graph(const Task& task);  // with the task's input, without nodes
 
+class NetworkInput;
+
 class Reader {
  public:
   Reader(const OnnxFile& file, const Task& task);
+  ~Reader();
 
   // Reads all nodes. What could not be read is in problems().
   void run();
   const std::vector<std::string>& problems() const { return problems_; }
   const std::vector<std::string>& notes() const { return notes_; }
   const GraphBuilder& builder() const { return builder_; }
-  Value output() const;                      // the logits of images, or a language model's loss
-  Pixels pixels() const { return pixels_; }  // that the built network reads
-  const char* sample() const { return task_.reads_tokens() ? "text" : "image"; }  // for messages
+  Value output() const;        // the logits, or a language model's loss
+  Pixels pixels() const;       // that the built network reads
+  const char* sample() const;  // for messages
 
   // Whether the built layers depend on a stored tensor's values, not only on the shape.
   bool depends_on_values(const onnx::TensorProto& tensor) const { return hosts_.contains(&tensor); }
@@ -89,11 +93,6 @@ class Reader {
   std::optional<Host> host(const Item& item);
   const Host& converted(const onnx::TensorProto& tensor);
   Item& item(const std::string& name);
-  void add_images();
-  void add_tokens();
-  Value end(Value logits);
-  Value flattened(Value logits);
-  void choose_pixels(Value logits);
   std::string source_of(Value value) const;
 
   const OnnxFile& file_;
@@ -110,8 +109,8 @@ class Reader {
   std::vector<Host> kept_;                                     // these constants, so that their addresses stay theirs
   std::set<const onnx::TensorProto*> named_;                   // tensors that a layer is named after
   std::vector<std::string> problems_, notes_;
-  Pixels pixels_ = Pixels::automatic;
   GraphBuilder builder_;
+  const std::unique_ptr<NetworkInput> input_;
 };
 
 // A node that is being read, and the inputs.
@@ -200,6 +199,12 @@ class NodeReader {
   // dimension, which becomes images of its elements, or elements of images.
   Value repeat_for_images(const HostTensor& constant);
   Value repeat_for_images(Value x, std::size_t axis, bool images_first = true);
+  // Returns what a constant repeats for every image, or for every window {batch, length} of tokens; nothing if it does
+  // not. Throws Error if the constant follows the batch, but the images differ.
+  std::optional<PerImage> for_each_sample(const HostTensor& constant) const;
+  // Returns a constant input as arithmetic with a value needs it: with a single element in the dimension in which it is
+  // repeated for the value's images. Null if the input is not constant.
+  Host constant_beside(std::size_t input, Value images) const;
   // A value that is combined with images: dimension `axis` corresponds to `place`, and has `extent` elements. If
   // that is the value's extent for the file's batch, a value for any batch replaces it. Throws Error if images differ.
   Value for_images(Value x, std::size_t axis, const BatchPlace& place, std::size_t extent);

@@ -2,7 +2,8 @@
 heads, width 8, 33 tokens, 16 positions, eager attention, without dropout) with an open batch and length, as
 torch.onnx.export(optimize=False) writes it, without descriptions. llama-hf.onnx is LlamaForCausalLM, likewise, with one
 layer, 12 hidden units and 1 head of keys and values; bert-hf.onnx is BertForMaskedLM with 16 hidden units, 34 tokens, and
-pad_token_id=None."""
+pad_token_id=None. bert-inputs-hf.onnx is the same network, exported without a wrapper and with its default attention, for
+the inputs input_ids, attention_mask and token_type_ids."""
 import json
 import pathlib
 import unittest
@@ -110,6 +111,19 @@ class TextNetworks(helper.ProgramTest):
         for kind, other in (("weight", "net.bert.embeddings.word_embeddings.weight"), ("bias", "net.cls.predictions.bias")):
             np.testing.assert_array_equal(tensors["net.cls.predictions.decoder." + kind], tensors[other])
         self.assertIn("was trained for masked tokens", helper.run("generate", "--checkpoint", run, "--prompt", "a").err)
+
+    def test_masks_and_token_types_are_those_of_full_windows(self):
+        network = DATA / "bert-inputs-hf.onnx"
+        sgd = self.losses(self.folder / "run", "--lr", 0.1, "--loss", "masked", ranks=2, network=network)
+        np.testing.assert_allclose(sgd, BERT_SGD, rtol=0, atol=4e-6)
+        check = self.succeed("models", "--check", network).out
+        for line in ("its input attention_mask is 1 for every token: windows are full",
+                     "its input token_type_ids is 0 for every token: windows are full"):
+            self.assertIn(line, check)
+        layers = self.folder / "layers.json"
+        self.succeed("models", "--model", network, "--json", layers)
+        operations = [layer["operation"] for layer in json.loads(layers.read_text())["models"]["layers"]]
+        self.assertEqual(operations.count("attention"), 2)
 
     def test_texts_with_labels_are_imported_trained_and_evaluated(self):
         source, data = self.folder / "texts", self.folder / "texts.h5"

@@ -730,8 +730,8 @@ TEST_CASE("Errors of ONNX files name what does not fit") {
     set_image(*model.graph().add_input(), "mask", {-1, 2, 4, 4});
     CHECK(
         model.error() ==
-        "net.onnx: it has 2 inputs, but networks that read images or tokens alone are supported: wrap the network in a "
-        "module whose forward() takes one");
+        "net.onnx: it has 2 inputs, but networks are supported that read images or tokens alone, or attention_mask and "
+        "token_type_ids beside tokens: wrap the network in a module whose forward() takes one");
   }
   SECTION("an input of another type") {
     model.graph().mutable_input(0)->mutable_type()->mutable_tensor_type()->set_elem_type(onnx::TensorProto::BOOL);
