@@ -12,6 +12,7 @@
 #include "src/io/file_io.h"
 #include "src/io/printable.h"
 #include "src/onnx/attributes.h"
+#include "src/onnx/buffer_values.h"
 #include "src/onnx/external_data.h"
 #include "src/onnx/functions.h"
 #include "src/onnx/image_layout.h"
@@ -29,6 +30,18 @@ constexpr std::int64_t kFirstOperators = 11, kLastOperators = 23;
 
 const std::array kFixedInputs{FixedInput{"attention_mask", 1, "hides padding"},
                               FixedInput{"token_type_ids", 0, "separates pairs of texts"}};
+
+// Marks tensors that lose the values by which they are known as buffers.
+void mark_buffers(const onnx::GraphProto& from, const std::set<std::string>& removed, onnx::GraphProto& to) {
+  const auto known = marks(from);
+  if (std::ranges::any_of(known, [](const auto& mark) { return mark.second.kind == "PARAMETER"; })) return;
+  for (const auto& [tensor, reason] : buffers_by_values(from)) {
+    if (!removed.contains(tensor->name()) || known.contains(tensor->name())) continue;
+    onnx::ValueInfoProto& value = *to.add_value_info();
+    value.set_name(tensor->name());
+    mark_buffer(value);
+  }
+}
 
 // Names the values that nodes may read, and finds errors in their order.
 class Order {
@@ -235,6 +248,7 @@ std::string OnnxFile::without_values(const std::vector<std::string>& tensors, Pi
   *to.mutable_input() = from.input();
   *to.mutable_output() = from.output();
   copy_marks(from, to);
+  mark_buffers(from, removed, to);
   for (const onnx::NodeProto& node : from.node()) {
     onnx::NodeProto& copy = *to.add_node();
     copy = node;

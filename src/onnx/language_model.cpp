@@ -43,10 +43,33 @@ void expect_plain_gradient(const NodeReader& n) {
         padding.substr(0, next));
 }
 
+namespace {
+
+// PyTorch begins with zeros in the row of padding_idx, which only its newer exporter writes.
+void expect_no_zero_row(const NodeReader& n, const Shape& table) {
+  const auto* file = n.as<FileTensor>(0);
+  if (file == nullptr || file->transposed || n.file_marks_parameters() || OnnxFile::stripped(*file->tensor)) return;
+  const HostTensor values = read_tensor(*file->tensor);
+  std::vector<std::size_t> zeros;
+  for (std::size_t row = 0; row < table[0]; ++row) {
+    const auto begin = values.reals.begin() + static_cast<std::ptrdiff_t>(row * table[1]);
+    if (std::all_of(begin, begin + static_cast<std::ptrdiff_t>(table[1]), [](double value) { return value == 0; }))
+      zeros.push_back(row);
+  }
+  if (zeros.size() == 1 && table[0] > 1)
+    fail(
+        "row {} of its table is zeros, as padding_idx={} leaves it, which this exporter does not write: export it with "
+        "padding_idx=None and dynamo=True",
+        zeros[0], zeros[0]);
+}
+
+}  // namespace
+
 Value token_embedding(NodeReader& n) {
   const Shape table = n.input_shape(0);
   if (table.size() != 2 || checked_axis(n.attributes.whole("axis", 0), 2) != 0)
     fail("its table of {} is not {{vocabulary, width}}, indexed by tokens", to_string(table));
+  expect_no_zero_row(n, table);
   return n.add(TokenEmbedding{table[0], table[1]}, {Graph::kWindow}, {n.expect_stored(0, "table is")});
 }
 

@@ -44,6 +44,8 @@ std::string nearest(const std::string& op) {
       {"GRU", "a network without recurrent layers"},
       {"RNN", "a network without recurrent layers"},
       {"TopK", "its input, outside the network"},
+      {"Sin", "buffers for its angles, and dynamo=True if it has them already"},
+      {"Cos", "buffers for its angles, and dynamo=True if it has them already"},
       {"ArgMax", "its input: logits"},
   };
   const auto found = all.find(op);

@@ -7,6 +7,7 @@
 #include <iterator>
 #include <set>
 
+#include "src/onnx/buffer_values.h"
 #include "src/onnx/digits.h"
 #include "src/onnx/marks.h"
 #include "src/onnx/node_scope.h"
@@ -150,11 +151,14 @@ TrainedTensors::TrainedTensors(const OnnxFile& file) {
   const MadeUpNames made_up(file.graph());
   const bool of_pytorch = file.producer() == "pytorch" || file.producer() == "annulus";
   marked_ = by_marks.complete();
+  const auto buffers = marked_ ? std::map<const onnx::TensorProto*, const char*>() : buffers_by_values(file.graph());
   constants_in_layers_ = !marked_;
   std::set<std::string> found;
   for (const onnx::TensorProto& tensor : file.graph().initializer()) {
     const bool by_mark = marked_ || by_marks.has(tensor.name());
     Decision decision = by_mark ? by_marks(tensor.name()) : of_name(tensor, made_up, of_pytorch);
+    if (const auto buffer = buffers.find(&tensor); buffer != buffers.end() && !by_mark)
+      decision = {Training::never, buffer->second, decision.parameter};
     if (!is_real(tensor)) {
       decision.training = Training::never;
       if (!by_mark && !of_pytorch) decision.parameter.clear();  // a reshape's shape, ...

@@ -15,8 +15,8 @@ enum class Training {
 };
 
 // Decides which stored tensors in an ONNX file are trained: the tensors that torch.export marked as parameters. Files
-// without marks do not say; then every tensor is trained unless an exporter made up its name. Whole numbers are never
-// trained, and running statistics follow the batches.
+// without marks do not say; then every tensor is trained unless an exporter made up its name, or its values are a
+// buffer's (buffer_values.h). Whole numbers are never trained, and running statistics follow the batches.
 class TrainedTensors {
  public:
   static constexpr const char *kBuffer = "a buffer", *kConstant = "a constant";  // reasons

@@ -199,6 +199,19 @@ TEST_CASE("a table with other gradients in PyTorch is refused") {
   CHECK(predict(model, "e", "wte.weight").problems() == expected);
 }
 
+TEST_CASE("a table with a single row of zeros is refused if the file does not name padding_idx") {
+  OnnxModel model({-1, 6});
+  model.graph().mutable_input(0)->mutable_type()->mutable_tensor_type()->set_elem_type(onnx::TensorProto::INT64);
+  const bool two = GENERATE(false, true);
+  model.tensor<float>("wte.weight", {4, 2}, {1, 2, 0, 0, 3, 4, two ? 0.0f : 1.0f, 0});
+  model.node("Gather", {"wte.weight", "x"}, {"e"});
+  Names expected{
+      "node n_e (Gather): row 1 of its table is zeros, as padding_idx=1 leaves it, which this exporter does not write: "
+      "export it with padding_idx=None and dynamo=True"};
+  if (two) expected.clear();
+  CHECK(predict(model, "e", "wte.weight").problems() == expected);
+}
+
 TEST_CASE("positions that a file without marks stores as constants are refused") {
   OnnxModel model = embedding(6);
   model.tensor<float>("onnx::Add_9", {6, 4}, std::vector<float>(24, 0.5f)).node("Add", {"e", "onnx::Add_9"}, {"x1"});

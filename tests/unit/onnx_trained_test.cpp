@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <catch2/catch.hpp>
+#include <cmath>
 #include <numeric>
 #include <set>
 
@@ -45,6 +46,36 @@ ImportedNetwork exported(const ImportedNetwork& network) {
 }
 
 using Set = std::set<std::string>;
+
+TEST_CASE("Values show the buffers of files without marks", "[onnx_trained]") {
+  OnnxModel model = convolved();
+  std::vector<float> cosines, sines, both, sequence{1, 0.1f, 0.01f, 0.001f}, ones(16, 1), zeros(16, 0);
+  for (int y = 0; y < 4; ++y)
+    for (int x = 0; x < 4; ++x) {
+      cosines.push_back(std::cos(0.3f * static_cast<float>(y * x)));
+      sines.push_back(std::sin(0.3f * static_cast<float>(y * x)));
+      both.push_back(x % 2 == 0 ? std::sin(0.7f * static_cast<float>(y + x))
+                                : std::cos(0.7f * static_cast<float>(y + x - 1)));
+    }
+  std::vector<float> mask(16, 0);
+  mask[3] = -3.4e38f;
+  const bool parameters = GENERATE(false, true);
+  for (std::vector<float>* values : {&cosines, &both, &sequence, &mask})
+    if (parameters) (*values)[1] += 0.5f;
+  model.tensor<float>("cos", {4, 4}, cosines).tensor<float>("sin", {4, 4}, sines).tensor<float>("pe", {4, 4}, both);
+  model.tensor<float>("mask", {4, 4}, mask).tensor<float>("slopes", {4}, sequence);
+  model.tensor<float>("ones", {4, 4}, ones).tensor<float>("zeros", {4, 4}, zeros);
+  std::string value = "c";
+  for (const std::string name : {"cos", "sin", "pe", "slopes", "ones"}) {
+    model.node("Mul", {value, name}, {"by_" + name});
+    value = "by_" + name;
+  }
+  model.node("Add", {value, "zeros"}, {"z"}).node("Add", {"z", "mask"}, {"m"}).classify("m", 4);
+  const ImportedNetwork network = read_twice(model);
+  Set expected{"conv.weight", "head.weight", "ones", "zeros"};
+  if (parameters) expected.insert({"cos", "sin", "pe", "slopes", "mask"});
+  CHECK(trained_names(network.graph) == expected);
+}
 
 TEST_CASE("Parameters of any name and of no dimension are trained", "[onnx_trained]") {
   OnnxModel model = convolved();
