@@ -8,7 +8,7 @@
 #include "src/onnx/products.h"
 #include "src/onnx/reader.h"
 
-// Attention as a single node (operator set 23), read in parts.
+// Attention and rotary positions as single nodes (operator set 23), read in parts.
 namespace annulus {
 namespace {
 
@@ -107,9 +107,60 @@ void read_attention(NodeReader& n) {
   n.set(n.reshape(n.transpose(y, {0, 2, 1, 3}), {shape[0], shape[2], shape[1] * shape[3]}, 0));
 }
 
+// Returns the cosines or sines for the first `half` features of each position, {1 or batch, 1, length, half}.
+Value rotary_table(NodeReader& n, std::size_t input, std::size_t length, std::size_t half) {
+  std::vector<Host> tables{n.constant(input)};
+  if (tables[0] == nullptr) fail("its input {} must be constant: register it as a buffer, then export again", input);
+  if (n.has(3)) {
+    tables.push_back(n.constant(3));
+    if (tables[1] == nullptr) fail("its positions depend on the network's input: only constant ones are supported");
+    const auto rows = evaluate_for_batches("Gather", n.attributes, tables);
+    tables[0] = std::make_shared<const HostTensor>(*rows);
+  }
+  HostTensor table = tables[0]->other_batch != nullptr ? per_image(*tables[0], n.batch()).values : *tables[0];
+  const Shape shape = table.shape;
+  if (shape.size() != 3 || shape[1] != length || shape[2] < half)
+    fail("its input {} of {} does not have {} numbers for {} positions", input, to_string(shape), half, length);
+  table.shape = {shape[0], 1, length, shape[2]};
+  return n.slice(constant(n, std::move(table)), 3, 0, half);
+}
+
+// Turns pairs of features: (x, y) becomes (x cos - y sin, x sin + y cos).
+Value turned(NodeReader& n, Value x, bool interleaved) {
+  const Shape shape = n.shape(x);
+  const std::size_t half = shape[3] / 2;
+  std::vector<std::size_t> places(half);
+  const auto part = [&](std::size_t second) {
+    for (std::size_t i = 0; i < half; ++i) places[i] = interleaved ? 2 * i + second : second * half + i;
+    return n.gather(x, 3, places);
+  };
+  const Value first = part(0), second = part(1);
+  const Value cosines = rotary_table(n, 1, shape[2], half), sines = rotary_table(n, 2, shape[2], half);
+  const Value a = n.combine(difference, n.combine(product, first, cosines), n.combine(product, second, sines));
+  const Value b = n.combine(sum, n.combine(product, first, sines), n.combine(product, second, cosines));
+  if (!interleaved) return n.add(Concat{3}, {a, b});
+  const Shape single{shape[0], shape[1], shape[2], half, 1};
+  return n.reshape(n.add(Concat{4}, {n.reshape(a, single, 0), n.reshape(b, single, 0)}), shape, 0);
+}
+
+void read_rotary_embedding(NodeReader& n) {
+  const bool flat = n.input_shape(0).size() == 3;
+  const Value x = by_head(n, 0, "num_heads");
+  const Shape shape = n.shape(x);
+  const std::int64_t given = n.attributes.whole("rotary_embedding_dim", 0);
+  const std::size_t turns = given == 0 ? shape[3] : static_cast<std::size_t>(given);
+  if (given < 0 || turns > shape[3] || turns % 2 != 0)
+    fail("its {} turned features are not an even number of {}", given == 0 ? shape[3] : turns, shape[3]);
+  Value y = turned(n, n.slice(x, 3, 0, turns), n.attributes.whole("interleaved", 0) != 0);
+  if (turns < shape[3]) y = n.add(Concat{3}, {y, n.slice(x, 3, turns, shape[3] - turns)});
+  if (!flat) return n.set(y);
+  n.set(n.reshape(n.transpose(y, {0, 2, 1, 3}), {shape[0], shape[2], shape[1] * shape[3]}, 0));
+}
+
 }  // namespace
 
 void add_attention(ReadNodes& all) {
+  all["RotaryEmbedding"] = read_rotary_embedding;
   all["Attention"] = read_attention;
 }
 

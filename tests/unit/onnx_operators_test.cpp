@@ -435,6 +435,58 @@ TEST_CASE("Attention of ONNX files with the heads in the last dimension") {
   }
 }
 
+// Expected values are those of ONNX's reference implementation.
+TEST_CASE("Rotary positions of ONNX files as single nodes") {
+  const bool flat = GENERATE(false, true);
+  OnnxModel model(flat ? Wholes{-1, 1, 3, 8} : Wholes{-1, 2, 3, 4});
+  // Places of {heads, positions, features} in {positions, heads, features}, and in {positions, features, heads}.
+  const auto token_first = [](std::size_t i) { return i / 4 % 2 * 12 + i / 8 * 4 + i % 4; };
+  const auto heads_last = [](std::size_t i) { return i % 2 * 12 + i / 8 * 4 + i / 2 % 4; };
+  std::vector<std::uint8_t> pixels(24);
+  for (std::size_t i = 0; i < 24; ++i)
+    pixels[i] = static_cast<std::uint8_t>((flat ? token_first(i) : heads_last(i)) * 3 % 17);
+  if (flat) model.tensor<std::int64_t>("flat", {3}, {0, 3, 8}).node("Reshape", {"x", "flat"}, {"q"});
+  const auto expect = [&](std::int64_t half, const Wholes& positions, test::AttributeValues attributes,
+                          const Values& expected) {
+    Values cosines, sines;
+    for (std::int64_t position = 0; position < 5; ++position)
+      for (std::int64_t i = 0; i < half; ++i) {
+        const double angle = static_cast<double>(position) * (i == 0 ? 1 : 0.25);
+        cosines.push_back(static_cast<float>(std::cos(angle)));
+        sines.push_back(static_cast<float>(std::sin(angle)));
+      }
+    test::Names inputs{flat ? "q" : "x", "cos", "sin"};
+    const Wholes shape{5, half}, whole{1, 3, half};
+    if (positions.empty()) {
+      for (Values* table : {&cosines, &sines}) table->resize(static_cast<std::size_t>(3 * half));
+    } else {
+      model.tensor<std::int64_t>("positions", {1, 3}, positions);
+      inputs.emplace_back("positions");
+    }
+    model.tensor<float>("cos", positions.empty() ? whole : shape, cosines);
+    model.tensor<float>("sin", positions.empty() ? whole : shape, sines);
+    if (flat) attributes.emplace_back("num_heads", std::int64_t{2});
+    model.node("RotaryEmbedding", inputs, {"a"}, attributes).node("Flatten", {"a"}, {"y"});
+    Values ordered = expected;
+    for (std::size_t i = 0; flat && i < 24; ++i) ordered[i] = expected[token_first(i)];
+    check(outputs(model, pixels), ordered);
+  };
+  SECTION("in halves") {
+    expect(2, {}, {}, {0, 3, 6, 9,  5.6422f, 13.5441f, 10.638f,  7.5867f, -14.7339f, 1.105f,   0.9552f, 18.8356f,
+                       2, 5, 8, 11, 5.0398f, -1.4844f, 13.4015f, 5.8135f, -17.3848f, 10.0516f, 1.9415f, 6.6307f});
+  }
+  SECTION("side by side, at given positions") {
+    expect(2, {2, 0, 4}, {{"interleaved", std::int64_t{1}}},
+           {-2.7279f, -1.2484f, 0.9507f, 10.7748f, 12, 15, 1, 4, 2.9925f, -11.8341f, -6.4396f, 19.584f,
+            -5.3788f, -0.2621f, 1.747f,  13.4888f, 14, 0,  3, 6, 3.1988f, -14.6549f, 7.2631f,  13.1624f});
+  }
+  SECTION("of the first features only") {
+    expect(1, {2, 0, 4}, {{"rotary_embedding_dim", std::int64_t{2}}},
+           {-2.7279f, -1.2484f, 6, 9,  12, 15, 1, 4, 2.9925f, -11.8341f, 13, 16,
+            -5.3788f, -0.2621f, 8, 11, 14, 0,  3, 6, 3.1988f, -14.6549f, 15, 1});
+  }
+}
+
 TEST_CASE("Root mean square normalization of ONNX files") {
   SixPixels t;
   t.model.tensor<float>("scale", {3}, {1, 2, 3});
