@@ -42,9 +42,10 @@ Context make_context(const DeviceRequest& request) {
   context.precision = precision_of(request);
   context.multiprocessors = gpu.multiProcessorCount;
   context.lane = make_stream();
-  context.convolutions = make_convolution_planner(request.tuning);
-  context.matmuls = make_matmul_planner(request.tuning.file);
-  context.attention = make_attention_planner();
+  const auto budget = std::make_shared<TuningBudget>(request.tuning);
+  context.convolutions = make_convolution_planner(request.tuning, budget);
+  context.matmuls = make_matmul_planner(request.tuning, budget);
+  context.attention = make_attention_planner(request.tuning, budget);
   return context;
 }
 

@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <memory>
 
-#include "kernels/precision.h"
+#include "kernels/device.h"
 
 namespace annulus::cuda {
 
@@ -41,8 +41,8 @@ class AttentionPlan {
 
   virtual std::size_t workspace_bytes() const = 0;
 
-  // Returns immediately; the stream does the work. Results are bit-identical from run to run. Does not write padding
-  // between tokens.
+  // Returns immediately; the stream does the work. Results are bit-identical from run to run, unless the planner allows
+  // others. Does not write padding between tokens.
   virtual void run(const AttentionOperands& operands, void* workspace, cudaStream_t stream) = 0;
 };
 
@@ -54,6 +54,12 @@ class AttentionPlanner {
   virtual std::unique_ptr<AttentionPlan> plan(const AttentionProblem& problem) = 0;
 };
 
-std::unique_ptr<AttentionPlanner> make_attention_planner();  // for the current device
+class TuningBudget;
+
+// Makes a planner for the current device. Chooses plans by the library's heuristics or, if `tuning` names a file, by
+// measurements: measures problems missing in the file once, within the budget, and adds them. Only then, and if tuning
+// need not be deterministic, backward's results may differ from run to run.
+std::unique_ptr<AttentionPlanner> make_attention_planner(const Tuning& tuning = {},
+                                                         std::shared_ptr<TuningBudget> budget = nullptr);
 
 }  // namespace annulus::cuda

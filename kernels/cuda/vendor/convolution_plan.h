@@ -89,9 +89,12 @@ class ConvolutionPlanner {
   virtual ConvolutionPasses choose_passes(const ConvolutionProblem& layer, const NormsBeside& norms) = 0;
 };
 
+class TuningBudget;
+
 // Makes a planner for the current device. Chooses plans by the library's heuristics or, if `tuning` names a file, by
-// measurements: measures problems missing in the file once, and adds them.
-std::unique_ptr<ConvolutionPlanner> make_convolution_planner(const Tuning& tuning = {});
+// measurements: measures problems missing in the file once, within the budget, and adds them.
+std::unique_ptr<ConvolutionPlanner> make_convolution_planner(const Tuning& tuning = {},
+                                                             std::shared_ptr<TuningBudget> budget = nullptr);
 
 // Returns all plans that tuning could choose on the current device, for tests. Throws Error if there is none.
 std::vector<std::unique_ptr<ConvolutionPlan>> all_convolution_plans(const ConvolutionProblem& problem);

@@ -264,8 +264,8 @@ bool fuses_gelu() {
 
 class LtPlanner final : public MatmulPlanner {
  public:
-  explicit LtPlanner(const std::filesystem::path& tuning) {
-    if (!tuning.empty()) tuner_.emplace(tuning);
+  LtPlanner(const Tuning& tuning, std::shared_ptr<TuningBudget> budget) {
+    if (!tuning.file.empty()) tuner_.emplace(tuning.file, std::move(budget));
   }
 
   std::unique_ptr<Matmul> plan(const MatmulProblem& problem) override {
@@ -285,11 +285,11 @@ class LtPlanner final : public MatmulPlanner {
 }  // namespace
 
 std::unique_ptr<MatmulPlanner> make_matmul_planner() {
-  return make_matmul_planner({});
+  return make_matmul_planner({}, nullptr);
 }
 
-std::unique_ptr<MatmulPlanner> make_matmul_planner(const std::filesystem::path& tuning) {
-  return std::make_unique<LtPlanner>(tuning);
+std::unique_ptr<MatmulPlanner> make_matmul_planner(const Tuning& tuning, std::shared_ptr<TuningBudget> budget) {
+  return std::make_unique<LtPlanner>(tuning, std::move(budget));
 }
 
 }  // namespace annulus::cuda

@@ -4,7 +4,8 @@
 
 #include <algorithm>
 #include <array>
-#include <limits>
+#include <optional>
+#include <utility>
 
 #include "kernels/base/error.h"
 #include "kernels/cuda/vendor/stopwatch.h"
@@ -58,45 +59,25 @@ class ProductOperands {
 
 }  // namespace
 
-MatmulTuner::MatmulTuner(const std::filesystem::path& file)
-    : file_(file, fmt::format("{}, cuBLASLt {}", current_device_name(), cublasLtGetVersion())) {}
+MatmulTuner::MatmulTuner(const std::filesystem::path& file, std::shared_ptr<TuningBudget> budget)
+    : choice_(file, fmt::format("{}, cuBLASLt {}", current_device_name(), cublasLtGetVersion()), std::move(budget)) {}
 
 MatmulTuner::Algorithm MatmulTuner::fastest(const MatmulProblem& problem, const std::string& name,
                                             const std::vector<Algorithm>& algorithms, const Run& run) {
-  const auto known = file_.find(name);
-  if (!known || !known->choice) return measure(problem, name, algorithms, run);
-  for (const Algorithm& algorithm : algorithms)
-    if (choice_of(algorithm) == *known->choice) return algorithm;
-  fail("{}: the algorithm for a {} is unknown to cuBLASLt: delete the file to measure again", file_.file().string(),
-       name);
-}
-
-MatmulTuner::Algorithm MatmulTuner::measure(const MatmulProblem& problem, const std::string& name,
-                                            const std::vector<Algorithm>& algorithms, const Run& run) {
-  const ProductOperands scratch(problem);
-  std::size_t bytes = 0;
-  for (const Algorithm& algorithm : algorithms) bytes = std::max(bytes, algorithm.workspaceSize);
-  const Buffer workspace = allocate_device(bytes);
-  Stopwatch stopwatch;
-  const Algorithm* best = nullptr;
-  double least = std::numeric_limits<double>::infinity();
-  std::string objection;
-  for (const Algorithm& algorithm : algorithms) {
-    try {
-      const auto work = [&](cudaStream_t stream) {
-        run(algorithm, scratch.operands(), workspace.view().address, stream);
-      };
-      const double microseconds = stopwatch.measure(work, least);
-      if (microseconds >= least) continue;
-      least = microseconds;
-      best = &algorithm;
-    } catch (const Error& error) {  // it does not run on this device
-      objection = error.what();
-    }
-  }
-  if (best == nullptr) fail("none of cuBLASLt's algorithms for a {} can be measured ({})", name, objection);
-  file_.add(name, {choice_of(*best), least});
-  return *best;
+  std::vector<cudnn::Choice> choices;
+  for (const Algorithm& algorithm : algorithms) choices.push_back(choice_of(algorithm));
+  std::optional<ProductOperands> scratch;
+  std::optional<Stopwatch> stopwatch;
+  Buffer workspace;
+  const auto measure = [&](std::size_t candidate, double least) {
+    if (!scratch) scratch.emplace(problem);
+    if (!stopwatch) stopwatch.emplace();
+    const Algorithm& algorithm = algorithms[candidate];
+    if (workspace.view().bytes < algorithm.workspaceSize) workspace = allocate_device(algorithm.workspaceSize);
+    return stopwatch->measure(
+        [&](cudaStream_t stream) { run(algorithm, scratch->operands(), workspace.view().address, stream); }, least);
+  };
+  return algorithms[choice_.fastest(name, choices, measure)];
 }
 
 }  // namespace annulus::cuda

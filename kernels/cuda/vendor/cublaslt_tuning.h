@@ -2,12 +2,11 @@
 
 #include <cublasLt.h>
 
-#include <filesystem>
 #include <functional>
 #include <string>
 #include <vector>
 
-#include "kernels/cuda/vendor/cudnn_tuning.h"
+#include "kernels/cuda/vendor/cudnn_choice.h"
 #include "kernels/cuda/vendor/matmul.h"
 
 namespace annulus::cuda {
@@ -16,22 +15,18 @@ namespace annulus::cuda {
 // file lacks.
 class MatmulTuner {
  public:
-  explicit MatmulTuner(const std::filesystem::path& file);
+  MatmulTuner(const std::filesystem::path& file, std::shared_ptr<TuningBudget> budget);
 
   // `run` enqueues the product with an algorithm.
   using Algorithm = cublasLtMatmulHeuristicResult_t;
   using Run = std::function<void(const Algorithm&, const MatmulOperands&, void* workspace, cudaStream_t)>;
 
-  // Returns the fastest of the algorithms, which are not empty. `name`: the problem's, in the file. Throws Error if the
-  // file's choice is not among them, or if none can be measured.
+  // Returns the fastest of the algorithms, which are not empty (see TunedChoice). `name`: the problem's, in the file.
   Algorithm fastest(const MatmulProblem& problem, const std::string& name, const std::vector<Algorithm>& algorithms,
                     const Run& run);
 
  private:
-  Algorithm measure(const MatmulProblem& problem, const std::string& name, const std::vector<Algorithm>& algorithms,
-                    const Run& run);
-
-  ConvolutionTuning file_;
+  TunedChoice choice_;
 };
 
 }  // namespace annulus::cuda

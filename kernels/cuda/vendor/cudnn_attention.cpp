@@ -1,5 +1,7 @@
 #include "kernels/cuda/vendor/cudnn_attention.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -7,10 +9,13 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <utility>
 
 #include "kernels/base/error.h"
 #include "kernels/cuda/runtime/layout.h"
 #include "kernels/cuda/runtime/runtime.h"
+#include "kernels/cuda/vendor/cudnn_choice.h"
+#include "kernels/cuda/vendor/stopwatch.h"
 
 // cuDNN has no attention operation that we could use: engines recognize a graph with matrix products, pointwise
 // operations and reductions, and compute the graph as FlashAttention does. Engines recognize only the graphs that
@@ -243,16 +248,18 @@ struct Library {
   explicit Library(const std::string& json)
       : handle(json.empty() ? cudnn::make_handle() : nullptr),
         device(json.empty() ? cudnn::device_properties(handle.get()) : cudnn::device_properties(json)),
-        major(json.empty() ? current_major() : nlohmann::json::parse(json).at("deviceVer").get<int>() / 100) {}
+        major(json.empty() ? current_major() : nlohmann::json::parse(json).at("deviceVer").get<int>() / 100),
+        name(json.empty() ? current_device_name() : nlohmann::json::parse(json).value("deviceName", "unknown GPU")) {}
 
   cudnn::Handle handle;
   Descriptor device;
   int major;  // the GPU's compute capability
+  std::string name;
 };
 
 // A graph, with an engine that computes the graph.
 struct Built {
-  AttentionGraph graph;
+  std::shared_ptr<const AttentionGraph> graph;
   EngineConfiguration configuration;
   Descriptor plan;
 };
@@ -272,11 +279,11 @@ class Plan final : public CudnnAttentionPlan {
   void run(const AttentionOperands& operands, void* workspace, cudaStream_t stream) override {
     if (!library_->handle) fail("attention that was planned for another machine's GPU cannot run");
     std::vector<void*> addresses;
-    for (const std::int64_t id : built_->graph.ids) addresses.push_back(address(static_cast<Id>(id), operands));
+    for (const std::int64_t id : built_->graph->ids) addresses.push_back(address(static_cast<Id>(id), operands));
     addresses.push_back(workspace);
     if (!pack_ || addresses != addresses_) {  // addresses are the same in every step
       pack_.emplace(
-          cudnn::variant_pack(built_->graph.ids, std::span(addresses).first(addresses.size() - 1), workspace));
+          cudnn::variant_pack(built_->graph->ids, std::span(addresses).first(addresses.size() - 1), workspace));
       addresses_ = addresses;
     }
     cudnn::check(cudnnSetStream(library_->handle.get(), stream));
@@ -327,9 +334,44 @@ class Plan final : public CudnnAttentionPlan {
   std::vector<void*> addresses_;
 };
 
+// Memory to measure a problem on.
+class Scratch {
+ public:
+  explicit Scratch(const AttentionProblem& p)
+      : input_(numbers(p, p.input_row)),
+        output_(numbers(p, p.output_row)),
+        output_gradient_(numbers(p, p.output_row)),
+        input_gradient_(numbers(p, p.input_row)),
+        sums_(allocate_numbers(p.batch * p.heads * p.length * sizeof(float))),
+        products_(allocate_numbers(p.batch * p.heads * p.length * sizeof(float))) {}
+
+  double measure(AttentionPlan& plan, double least) {
+    if (workspace_.view().bytes < plan.workspace_bytes()) workspace_ = allocate_device(plan.workspace_bytes());
+    const AttentionOperands operands{.input = input_.view().address,
+                                     .output = output_.view().address,
+                                     .sums = reinterpret_cast<float*>(sums_.view().address),
+                                     .products = reinterpret_cast<float*>(products_.view().address),
+                                     .output_gradient = output_gradient_.view().address,
+                                     .input_gradient = input_gradient_.view().address};
+    return stopwatch_.measure([&](cudaStream_t stream) { plan.run(operands, workspace_.view().address, stream); },
+                              least);
+  }
+
+ private:
+  static Buffer numbers(const AttentionProblem& p, std::size_t row) {
+    return allocate_numbers(p.batch * p.length * row * size_of(value_type(p.precision)));
+  }
+
+  Stopwatch stopwatch_;
+  Buffer input_, output_, output_gradient_, input_gradient_, sums_, products_, workspace_;
+};
+
 class Planner final : public AttentionPlanner {
  public:
-  explicit Planner(std::string json) : json_(std::move(json)) {}
+  Planner(std::string json, const Tuning& tuning, std::shared_ptr<TuningBudget> budget)
+      : json_(std::move(json)), tuning_(tuning), budget_(std::move(budget)) {
+    if (!budget_) budget_ = std::make_shared<TuningBudget>(tuning);
+  }
 
   std::unique_ptr<AttentionPlan> plan(const AttentionProblem& problem) override {
     const auto [known, fresh] = built_.try_emplace(problem);
@@ -343,32 +385,74 @@ class Planner final : public AttentionPlanner {
     if (value_type(problem.precision) == DataType::f32 || problem.each > kWidestHead) return nullptr;
     if (problem.each % channel_block(value_type(problem.precision)) != 0) return nullptr;  // keys are not aligned
     if (problem.length == 1 || cudnnGetVersion() < kOldestVersion) return nullptr;  // cuDNN excludes a single key
-    if (!library_) library_ = std::make_shared<const Library>(json_);
-    if (problem.pass == Pass::backward && library_->major >= kFirstUnorderedMajor) return nullptr;
-    try {
-      return build_supported(problem);
-    } catch (const Error&) {  // no engine recognizes the graph
-      return nullptr;
+    if (!library_) open();
+    if (problem.pass == Pass::backward && library_->major >= kFirstUnorderedMajor && deterministic()) return nullptr;
+    if (tuned_) return build_tuned(problem);
+    const auto found = usable(problem, 1);
+    return found.empty() ? nullptr : found[0];
+  }
+
+  void open() {
+    library_ = std::make_shared<const Library>(json_);
+    if (!tuning_.file.empty())
+      tuned_.emplace(tuning_.file, fmt::format("{}, cuDNN {}", library_->name, cudnnGetVersion()), budget_);
+  }
+
+  BuiltPointer build_tuned(const AttentionProblem& problem) {
+    const std::string name = to_string(problem) + (deterministic() ? "" : " in any order");
+    const auto known = tuned_->known(name);
+    const bool one = !known && budget_->spent();
+    const std::vector<BuiltPointer> found = usable(problem, one ? 1 : kMost, known);
+    if (found.empty() && !known) return nullptr;
+    std::vector<cudnn::Choice> choices;
+    for (const BuiltPointer& built : found) choices.push_back(built->configuration.choice);
+    std::optional<Scratch> scratch;
+    return found[tuned_->fastest(name, choices, [&](std::size_t candidate, double least) {
+      if (!library_->handle) fail("there is no GPU here to measure on");
+      if (!scratch) scratch.emplace(problem);
+      return scratch->measure(*std::make_unique<Plan>(library_, found[candidate], problem), least);
+    })];
+  }
+
+  // Returns up to `most` usable plans, probably the fastest first; if `only` is given, that choice's.
+  std::vector<BuiltPointer> usable(const AttentionProblem& problem, std::size_t most,
+                                   const std::optional<cudnn::Choice>& only = {}) const {
+    std::vector<BuiltPointer> found;
+    for (const auto mode : {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK}) {
+      try {
+        add_usable(problem, mode, most, only, found);
+      } catch (const Error&) {  // no engine recognizes the graph
+      }
+      if (!found.empty()) break;
+    }
+    return found;
+  }
+
+  void add_usable(const AttentionProblem& problem, cudnnBackendHeurMode_t mode, std::size_t most,
+                  const std::optional<cudnn::Choice>& only, std::vector<BuiltPointer>& found) const {
+    const auto graph = std::make_shared<const AttentionGraph>(attention_graph(problem));
+    for (EngineConfiguration& configuration : cudnn::configurations(graph->graph, library_->device, mode)) {
+      if (found.size() == most) return;
+      if (only && configuration.choice != *only) continue;
+      if (!cudnn::objection(configuration, problem.precision, deterministic()).empty()) continue;
+      try {
+        Descriptor plan = cudnn::execution_plan(configuration, library_->device, library_->handle.get());
+        if (cudnn::workspace_bytes(plan) <= kWorkspaceLimit)
+          found.push_back(std::make_shared<const Built>(Built{graph, std::move(configuration), std::move(plan)}));
+      } catch (const Error&) {  // the next engine may support it
+      }
     }
   }
 
-  BuiltPointer build_supported(const AttentionProblem& problem) const {
-    AttentionGraph graph = attention_graph(problem);
-    for (const auto mode : {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK})
-      for (EngineConfiguration& configuration : cudnn::configurations(graph.graph, library_->device, mode)) {
-        if (!cudnn::objection(configuration, problem.precision).empty()) continue;
-        try {
-          Descriptor plan = cudnn::execution_plan(configuration, library_->device, library_->handle.get());
-          if (cudnn::workspace_bytes(plan) <= kWorkspaceLimit)
-            return std::make_shared<const Built>(Built{std::move(graph), std::move(configuration), std::move(plan)});
-        } catch (const Error&) {  // the next engine may support it
-        }
-      }
-    return nullptr;
-  }
+  bool deterministic() const { return tuning_.deterministic || tuning_.file.empty(); }
 
-  std::string json_;                                // see Library
+  static constexpr std::size_t kMost = 16;  // candidates to be measured
+
+  std::string json_;  // see Library
+  Tuning tuning_;
+  std::shared_ptr<TuningBudget> budget_;
   std::shared_ptr<const Library> library_;          // made on first use: most networks have no attention
+  std::optional<TunedChoice> tuned_;                // with the library, if there is a tuning file
   std::map<AttentionProblem, BuiltPointer> built_;  // a network has many equal layers
 };
 
@@ -378,12 +462,21 @@ AttentionGraph attention_graph(const AttentionProblem& problem) {
   return Builder(problem).build();
 }
 
-std::unique_ptr<AttentionPlanner> make_attention_planner() {
-  return std::make_unique<Planner>("");
+std::string to_string(const AttentionProblem& p) {
+  constexpr std::array kPasses{"inference", "forward", "backward"};
+  return fmt::format("{} {}attention {}, {} texts of {}, {} heads of {}, rows of {} and {}", to_string(p.precision),
+                     p.causal ? "causal " : "", kPasses.at(static_cast<std::size_t>(p.pass)), p.batch, p.length,
+                     p.heads, p.each, p.input_row, p.output_row);
 }
 
-std::unique_ptr<AttentionPlanner> make_attention_planner_for(const std::string& device_properties_json) {
-  return std::make_unique<Planner>(device_properties_json);
+std::unique_ptr<AttentionPlanner> make_attention_planner(const Tuning& tuning, std::shared_ptr<TuningBudget> budget) {
+  return std::make_unique<Planner>("", tuning, std::move(budget));
+}
+
+std::unique_ptr<AttentionPlanner> make_attention_planner_for(const std::string& device_properties_json,
+                                                             const Tuning& tuning,
+                                                             std::shared_ptr<TuningBudget> budget) {
+  return std::make_unique<Planner>(device_properties_json, tuning, std::move(budget));
 }
 
 }  // namespace annulus::cuda

@@ -23,6 +23,9 @@ class CudnnAttentionPlan : public AttentionPlan {
 
 // Makes a planner that builds CudnnAttentionPlans for a GPU that this machine need not have, described in cuDNN's JSON
 // format. The plans cannot run.
-std::unique_ptr<AttentionPlanner> make_attention_planner_for(const std::string& device_properties_json);
+std::unique_ptr<AttentionPlanner> make_attention_planner_for(const std::string& device_properties_json,
+                                                             const Tuning& tuning = {},
+                                                             std::shared_ptr<TuningBudget> budget = nullptr);
+std::string to_string(const AttentionProblem& problem);  // its name in a tuning file
 
 }  // namespace annulus::cuda

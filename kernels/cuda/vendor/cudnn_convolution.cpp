@@ -22,9 +22,12 @@ namespace {
 class Planner final : public ConvolutionPlanner {
  public:
   // `name`: the GPU's.
-  Planner(cudnn::Handle handle, cudnn::Descriptor device, const Tuning& tuning, const std::string& name)
+  Planner(cudnn::Handle handle, cudnn::Descriptor device, const Tuning& tuning, const std::string& name,
+          std::shared_ptr<TuningBudget> budget)
       : engines_(std::move(handle), std::move(device)) {
-    if (!tuning.file.empty()) tuner_.emplace(tuning, fmt::format("{}, cuDNN {}", name, cudnnGetVersion()), engines_);
+    if (tuning.file.empty()) return;
+    if (!budget) budget = std::make_shared<TuningBudget>(tuning);
+    tuner_.emplace(tuning, fmt::format("{}, cuDNN {}", name, cudnnGetVersion()), engines_, std::move(budget));
   }
 
   std::unique_ptr<ConvolutionPlan> plan(const ConvolutionProblem& problem) override {
@@ -47,10 +50,12 @@ class Planner final : public ConvolutionPlanner {
 
 }  // namespace
 
-std::unique_ptr<ConvolutionPlanner> make_convolution_planner(const Tuning& tuning) {
+std::unique_ptr<ConvolutionPlanner> make_convolution_planner(const Tuning& tuning,
+                                                             std::shared_ptr<TuningBudget> budget) {
   cudnn::Handle handle = cudnn::make_handle();
   cudnn::Descriptor device = cudnn::device_properties(handle.get());
-  return std::make_unique<Planner>(std::move(handle), std::move(device), tuning, current_device_name());
+  return std::make_unique<Planner>(std::move(handle), std::move(device), tuning, current_device_name(),
+                                   std::move(budget));
 }
 
 std::vector<std::unique_ptr<ConvolutionPlan>> all_convolution_plans(const ConvolutionProblem& problem) {
@@ -64,11 +69,12 @@ std::vector<std::unique_ptr<ConvolutionPlan>> all_convolution_plans(const Convol
 }
 
 std::unique_ptr<ConvolutionPlanner> make_convolution_planner_for(const std::string& device_properties_json,
-                                                                 const Tuning& tuning) {
+                                                                 const Tuning& tuning,
+                                                                 std::shared_ptr<TuningBudget> budget) {
   const auto json = nlohmann::json::parse(device_properties_json, nullptr, false);
   if (!json.is_object()) fail("the properties of the GPU to plan for are not a JSON object");
   return std::make_unique<Planner>(nullptr, cudnn::device_properties(device_properties_json), tuning,
-                                   json.value("deviceName", "unknown GPU"));
+                                   json.value("deviceName", "unknown GPU"), std::move(budget));
 }
 
 }  // namespace annulus::cuda

@@ -10,7 +10,6 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/base/clock.h"
 #include "kernels/base/error.h"
 #include "kernels/cuda/runtime/runtime.h"
 #include "kernels/cuda/vendor/cudnn_convolution_graph.h"
@@ -44,26 +43,27 @@ class Scratch {
   Buffer workspace_;
 };
 
-// Adds the time until it is destroyed.
-struct Spending {
-  double& seconds;
-  const double begun = now_seconds();
-
-  ~Spending() { seconds += now_seconds() - begun; }
-};
-
 }  // namespace
 
 BuiltPointer ConvolutionTuner::fastest(const ConvolutionProblem& problem) {
   const std::string name = to_string(problem);
   const auto known = file_.find(name);
-  if (!known || !known->choice) return spent() ? engines_.usable(problem, 1).front() : measure(problem);
+  if (known && known->unmeasured) budget_->meet_unmeasured();
+  if (!known || !known->choice) return budget_->spent() ? first(problem) : measure(problem);
   try {
     return engines_.build(problem, *known->choice);
   } catch (const Error& error) {
     fail("{}: {} is not usable for a {} ({}): delete the file to measure again", file_.file().string(),
          to_string(*known->choice), name, error.what());
   }
+}
+
+// Returns the plan that the heuristics expect to be the fastest.
+BuiltPointer ConvolutionTuner::first(const ConvolutionProblem& problem) {
+  BuiltPointer built = engines_.usable(problem, 1).front();
+  budget_->leave_out();
+  file_.add(to_string(problem), {.choice = built->configuration.choice, .unmeasured = true});
+  return built;
 }
 
 ConvolutionPasses ConvolutionTuner::choose_passes(const ConvolutionProblem& layer, const NormsBeside& beside) {
@@ -110,12 +110,18 @@ bool ConvolutionTuner::summed_is_faster(const ConvolutionProblem& layer, bool el
 template <class Measure>
 double ConvolutionTuner::known_or(const std::string& name, const Measure& measure) {
   if (const auto known = file_.find(name)) return known->microseconds;
-  if (spent()) return std::numeric_limits<double>::infinity();
+  if (budget_->spent()) return leave_out(name);
   expect_gpu(name);
-  const Spending spending{seconds_};
+  const TuningBudget::Spending spending(*budget_);
   const double microseconds = measure();
   file_.add(name, {.microseconds = microseconds});
   return microseconds;
+}
+
+double ConvolutionTuner::leave_out(const std::string& name) {
+  budget_->leave_out();
+  file_.add(name, {.unmeasured = true});
+  return std::numeric_limits<double>::infinity();
 }
 
 // Apart, a pass reads the gradient in 16 bits and writes it in 32: as many bytes as copying 3/2 gradients.
@@ -136,7 +142,7 @@ bool ConvolutionTuner::wide_weights_are_faster(const ConvolutionProblem& layer) 
 double ConvolutionTuner::microseconds(const ConvolutionProblem& problem) {
   const std::string name = to_string(problem);
   if (!file_.find(name)) {
-    if (spent()) return std::numeric_limits<double>::infinity();
+    if (budget_->spent()) return leave_out(name);
     expect_gpu(name);
     try {
       measure(problem);
@@ -159,15 +165,15 @@ double ConvolutionTuner::copy_microseconds(std::size_t bytes) {
 BuiltPointer ConvolutionTuner::measure(const ConvolutionProblem& problem) {
   constexpr std::size_t kMostFused = 3;  // which are compiled, 1 to 3 s each
   expect_gpu(to_string(problem));
-  report();
-  const Spending spending{seconds_};
+  budget_->begin_problem();
+  const TuningBudget::Spending spending(*budget_);
   Scratch scratch(problem);
   BuiltPointer best;
   double least = std::numeric_limits<double>::infinity();
   std::string objection;
   const std::size_t most = problem.is_fused() ? kMostFused : std::numeric_limits<std::size_t>::max();
   for (const BuiltPointer& built : engines_.usable(problem, most)) {
-    if (best && seconds_ + now_seconds() - spending.begun >= kBudget) break;
+    if (best && budget_->spent()) break;
     try {
       const auto plan = engines_.plan(built);
       const double microseconds = scratch.measure(*plan, least);
@@ -181,15 +187,6 @@ BuiltPointer ConvolutionTuner::measure(const ConvolutionProblem& problem) {
   if (!best) fail("none of cuDNN's plans for a {} can be measured ({})", to_string(problem), objection);
   file_.add(to_string(problem), {best->configuration.choice, least});
   return best;
-}
-
-void ConvolutionTuner::report() {
-  constexpr double kEvery = 2;  // seconds
-  ++measured_;
-  if (seconds_ < reported_ + kEvery) return;
-  reported_ = seconds_;
-  report_(fmt::format("tuning: {} convolutions' plans measured in {:.0f} s, of at most {:.0f} s", measured_ - 1,
-                      seconds_, kBudget));
 }
 
 void ConvolutionTuner::expect_gpu(const std::string& name) const {

@@ -1,25 +1,27 @@
 #pragma once
 
 #include <cstddef>
-#include <functional>
+#include <memory>
 #include <string>
+#include <utility>
 
 #include "kernels/cuda/vendor/convolution_plan.h"
 #include "kernels/cuda/vendor/cudnn_convolution_plan.h"
 #include "kernels/cuda/vendor/cudnn_tuning.h"
+#include "kernels/cuda/vendor/tuning_budget.h"
 
 namespace annulus::cuda {
 
 // Chooses convolutions' plans, and the work that passes do besides, by times in a tuning file. Measures and adds what
-// the file lacks, for kBudget seconds in all. After that an unmeasured fusion counts as slow, and the heuristics choose
-// an unmeasured plan. All functions throw Error if something must be measured for a GPU that is not on this machine.
+// the file lacks, within the budget. After that an unmeasured fusion counts as slow, and the heuristics choose an
+// unmeasured plan; both are added to the file, so later runs choose the same. All functions throw Error if something
+// must be measured for a GPU that is not on this machine.
 class ConvolutionTuner {
  public:
-  static constexpr double kBudget = 30;
-
   // `platform`: see ConvolutionTuning.
-  ConvolutionTuner(const Tuning& tuning, const std::string& platform, ConvolutionEngines& engines)
-      : file_(tuning.file, platform), engines_(engines), fuses_(!tuning.deterministic), report_(tuning.report) {}
+  ConvolutionTuner(const Tuning& tuning, const std::string& platform, ConvolutionEngines& engines,
+                   std::shared_ptr<TuningBudget> budget)
+      : file_(tuning.file, platform), engines_(engines), fuses_(!tuning.deterministic), budget_(std::move(budget)) {}
 
   // Returns the fastest plan. Throws Error if there is none, or if the file's choice cannot be used.
   BuiltPointer fastest(const ConvolutionProblem& problem);
@@ -39,18 +41,15 @@ class ConvolutionTuner {
   template <class Measure>
   double known_or(const std::string& name, const Measure& measure);
 
+  double leave_out(const std::string& name);  // counts it as slow, from now on
+  BuiltPointer first(const ConvolutionProblem& problem);
   BuiltPointer measure(const ConvolutionProblem& problem);
   void expect_gpu(const std::string& name) const;
-  bool spent() const { return seconds_ >= kBudget; }
-  void report();
 
   ConvolutionTuning file_;
   ConvolutionEngines& engines_;
   const bool fuses_;  // chooses fused passes whose sums may differ from run to run
-  const std::function<void(const std::string&)> report_;
-  double seconds_ = 0;        // measured for so long
-  std::size_t measured_ = 0;  // problems
-  double reported_ = 0;       // seconds_ at the last report
+  const std::shared_ptr<TuningBudget> budget_;
 };
 
 }  // namespace annulus::cuda

@@ -163,8 +163,8 @@ struct EngineConfiguration {
   bool has(cudnnBackendNumericalNote_t note) const;
 };
 
-// Returns why an engine must not be used; empty if allowed.
-std::string objection(const EngineConfiguration& configuration, Precision precision);
+// Returns why an engine must not be used; empty if allowed. If not `deterministic`, sums may differ from run to run.
+std::string objection(const EngineConfiguration& configuration, Precision precision, bool deterministic = true);
 
 // Returns the configurations that cuDNN proposes for the graph, probably the fastest first; none if the mode finds
 // none.

@@ -22,6 +22,7 @@ constexpr const char* kFormat = "annulus convolution tuning 1";
 Json to_json(const ConvolutionTuning::Measured& measured) {
   Json json = Json::object();
   if (std::isfinite(measured.microseconds)) json["microseconds"] = measured.microseconds;
+  if (measured.unmeasured) json["unmeasured"] = true;
   if (!measured.choice) return json;
   json["engine"] = measured.choice->engine;
   json["knobs"] = Json::object();
@@ -32,6 +33,7 @@ Json to_json(const ConvolutionTuning::Measured& measured) {
 ConvolutionTuning::Measured from_json(const Json& json) {
   ConvolutionTuning::Measured measured;
   measured.microseconds = json.value("microseconds", measured.microseconds);
+  measured.unmeasured = json.value("unmeasured", false);
   if (!json.contains("engine")) return measured;
   measured.choice = {json.at("engine").get<std::int64_t>(), {}};
   for (const auto& [knob, value] : json.at("knobs").items()) measured.choice->knobs[std::stoi(knob)] = value;
@@ -89,7 +91,8 @@ void ConvolutionTuning::add(const std::string& problem, const Measured& measured
   measured_.insert_or_assign(problem, measured);
   Json json = read(file_);
   Json& mine = json["platforms"][platform_];
-  for (const auto& [name, value] : measured_) mine[name] = to_json(value);
+  for (const auto& [name, value] : measured_)
+    if (!value.unmeasured || !mine.contains(name)) mine[name] = to_json(value);
   replace(file_, json.dump(1) + '\n');
 }
 

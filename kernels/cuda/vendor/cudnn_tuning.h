@@ -24,11 +24,13 @@ class ConvolutionTuning {
   struct Measured {
     std::optional<cudnn::Choice> choice{};
     double microseconds = std::numeric_limits<double>::infinity();
+    bool unmeasured = false;  // the time for tuning was over: chosen by heuristics, or counted as slow
   };
 
   const std::filesystem::path& file() const { return file_; }
   std::optional<Measured> find(const std::string& problem) const;
-  void add(const std::string& problem, const Measured& measured);  // writes the file
+  // Writes the file. What another process has measured meanwhile replaces an unmeasured choice there.
+  void add(const std::string& problem, const Measured& measured);
 
  private:
   std::filesystem::path file_;

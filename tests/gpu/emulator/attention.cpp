@@ -145,7 +145,7 @@ class EmulatedAttentions final : public AttentionPlanner {
 
 }  // namespace
 
-std::unique_ptr<AttentionPlanner> make_attention_planner() {
+std::unique_ptr<AttentionPlanner> make_attention_planner(const Tuning&, std::shared_ptr<TuningBudget>) {
   return std::make_unique<EmulatedAttentions>();
 }
 

@@ -273,7 +273,7 @@ class EmulatedConvolutions final : public ConvolutionPlanner {
 
 }  // namespace
 
-std::unique_ptr<ConvolutionPlanner> make_convolution_planner(const Tuning& tuning) {
+std::unique_ptr<ConvolutionPlanner> make_convolution_planner(const Tuning& tuning, std::shared_ptr<TuningBudget>) {
   return std::make_unique<EmulatedConvolutions>(tuning);
 }
 

@@ -148,7 +148,7 @@ std::unique_ptr<MatmulPlanner> make_matmul_planner() {
   return std::make_unique<EmulatedMatmuls>();
 }
 
-std::unique_ptr<MatmulPlanner> make_matmul_planner(const std::filesystem::path& /*tuning*/) {
+std::unique_ptr<MatmulPlanner> make_matmul_planner(const Tuning&, std::shared_ptr<TuningBudget>) {
   return make_matmul_planner();
 }
 

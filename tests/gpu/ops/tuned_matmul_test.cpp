@@ -65,14 +65,18 @@ TEST_CASE("on a GPU: measured algorithms compute the same products, and are foun
   test::Gpu gpu(Precision::bf16);
   const test::TemporaryFolder folder;
   const auto file = folder / "tuning.json";
-  const auto measuring = cuda::make_matmul_planner(file);
+  const Tuning tuning{.file = file};
+  const auto make_planner = [&] {
+    return cuda::make_matmul_planner(tuning, std::make_shared<cuda::TuningBudget>(tuning));
+  };
+  const auto measuring = make_planner();
   for (const MatmulProblem& p : kProblems) {
     CAPTURE(p.bias, p.wide_output, p.accumulate);
     const DataType type = p.wide_output ? DataType::f32 : DataType::bf16;
     const auto plain = product(gpu, *gpu.context.matmuls, p), tuned = product(gpu, *measuring, p);
     const Values expected = test::from_type(plain, type);
     CHECK(test::distance(test::from_type(tuned, type), expected) <= 0x1p-7 * test::norm(expected));
-    CHECK(product(gpu, *cuda::make_matmul_planner(file), p) == tuned);
+    CHECK(product(gpu, *make_planner(), p) == tuned);
   }
 }
 

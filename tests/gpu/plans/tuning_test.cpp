@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <catch2/catch.hpp>
 
+#include "kernels/cuda/vendor/cudnn_attention.h"
+#include "kernels/cuda/vendor/cudnn_choice.h"
 #include "kernels/cuda/vendor/cudnn_tuning.h"
 #include "tests/gpu/plans/h200.h"
 #include "tests/unit/error_text.h"
@@ -48,6 +50,92 @@ TEST_CASE("entries without a choice: times of other work, and problems without a
   CHECK(!again.find("copy")->choice);
   CHECK(again.find("problem without a plan")->microseconds == std::numeric_limits<double>::infinity());
   CHECK(!again.find("problem without a plan")->choice);
+}
+
+TEST_CASE("a choice that was not measured is known as such, and does not replace a measured one") {
+  const TemporaryFolder folder;
+  ConvolutionTuning first(folder / "tuning.json", "A"), second(folder / "tuning.json", "A");
+  first.add("problem", {.choice = kFirst.choice, .unmeasured = true});
+  const auto found = ConvolutionTuning(folder / "tuning.json", "A").find("problem");
+  CHECK(found->unmeasured);
+  CHECK(found->choice == kFirst.choice);
+  second.add("problem", kSecond);
+  first.add("other", kFirst);
+  CHECK(ConvolutionTuning(folder / "tuning.json", "A").find("problem")->choice == kSecond.choice);
+  CHECK_FALSE(ConvolutionTuning(folder / "tuning.json", "A").find("problem")->unmeasured);
+}
+
+// Candidates with these times in microseconds, 0 for one that does not run.
+struct Candidates {
+  std::vector<double> times;
+  std::size_t measured = 0;
+
+  std::size_t choose(cuda::TunedChoice& choice) {
+    std::vector<Choice> choices;
+    for (std::size_t i = 0; i < times.size(); ++i) choices.push_back({static_cast<std::int64_t>(i), {}});
+    return choice.fastest("problem", choices, [&](std::size_t i, double) {
+      ++measured;
+      if (times[i] == 0) fail("candidate {} does not run", i);
+      return times[i];
+    });
+  }
+};
+
+TEST_CASE("the fastest candidate is chosen, and found again without measuring") {
+  const TemporaryFolder folder;
+  std::vector<std::string> lines;
+  const Tuning tuning{.file = folder / "tuning.json",
+                      .report = [&](const std::string& line) { lines.push_back(line); }};
+  const auto choose = [&](Candidates& candidates, double seconds) {
+    cuda::TunedChoice choice(tuning.file, "A", std::make_shared<cuda::TuningBudget>(tuning, seconds));
+    return candidates.choose(choice);
+  };
+  Candidates candidates{{5, 0, 3, 4}};
+  CHECK(choose(candidates, 30) == 2);
+  CHECK(candidates.measured == 4);
+  CHECK(choose(candidates, 30) == 2);
+  CHECK(choose(candidates, 0) == 2);
+  CHECK(candidates.measured == 4);
+  CHECK(lines.empty());
+  Candidates fewer{{5, 0}};
+  CHECK_THAT(error_of([&] { choose(fewer, 30); }), Contains("engine 2") && Contains("delete the file"));
+  Candidates none{{0, 0}};
+  std::filesystem::remove(tuning.file);
+  CHECK_THAT(error_of([&] { choose(none, 30); }), Contains("candidate 1 does not run"));
+}
+
+TEST_CASE("after the time for tuning the first candidate is chosen, also by later runs, which say so") {
+  const TemporaryFolder folder;
+  std::vector<std::string> lines;
+  const Tuning tuning{.file = folder / "tuning.json",
+                      .report = [&](const std::string& line) { lines.push_back(line); }};
+  Candidates candidates{{5, 3}};
+  {
+    cuda::TunedChoice choice(tuning.file, "A", std::make_shared<cuda::TuningBudget>(tuning, 0));
+    CHECK(candidates.choose(choice) == 0);
+    CHECK(candidates.choose(choice) == 0);
+  }
+  REQUIRE(lines.size() == 1);
+  CHECK_THAT(lines[0], Contains("the 0 s are over") && Contains("later runs have the same bits"));
+  cuda::TunedChoice later(tuning.file, "A", std::make_shared<cuda::TuningBudget>(tuning, 30));
+  CHECK(candidates.choose(later) == 0);
+  CHECK(candidates.measured == 0);
+  REQUIRE(lines.size() == 2);
+  CHECK_THAT(lines[1], Contains("were not measured") && Contains("delete it to measure again"));
+}
+
+TEST_CASE("time is counted once for nested measurements") {
+  cuda::TuningBudget budget({}, 1e-3);
+  CHECK_FALSE(budget.spent());
+  const double before = now_seconds();
+  {
+    const cuda::TuningBudget::Spending outer(budget), inner(budget);
+    while (!budget.spent()) continue;
+  }
+  const double spent = budget.seconds(), passed = now_seconds() - before;
+  CHECK(spent >= 1e-3);
+  CHECK(spent <= passed);
+  CHECK(budget.seconds() == spent);
 }
 
 TEST_CASE("concurrent writers of one file keep each other's entries") {
@@ -104,6 +192,49 @@ TEST_CASE("a plan is built from the stored choice") {
   cuda::ConvolutionProblem unknown = problem();
   unknown.batch = 16;
   CHECK_THAT(error_of([&] { planner->plan(unknown); }), Contains("there is no GPU here to measure on"));
+}
+
+TEST_CASE("after the time for tuning, convolutions get the plans of heuristics, also in later runs") {
+  const TemporaryFolder folder;
+  const Tuning tuning{.file = folder / "tuning.json"};
+  const auto plain = plan(*cuda::make_convolution_planner_for(h200()), problem())->configuration().choice;
+  const auto spent = std::make_shared<cuda::TuningBudget>(tuning, 0);
+  const auto first = cuda::make_convolution_planner_for(h200(), tuning, spent);
+  CHECK(plan(*first, problem())->configuration().choice == plain);
+  // A later run has time, and nothing to measure.
+  CHECK(plan(*cuda::make_convolution_planner_for(h200(), tuning), problem())->configuration().choice == plain);
+}
+
+TEST_CASE("attention is planned by the stored choice, and by heuristics after the time for tuning") {
+  const TemporaryFolder folder;
+  const Tuning tuning{.file = folder / "tuning.json"};
+  using Pass = cuda::AttentionProblem::Pass;
+  for (const Pass pass : {Pass::forward, Pass::backward}) {
+    const cuda::AttentionProblem attention{pass, Precision::bf16, true, 16, 12, 1024, 64, 3 * 768, 768};
+    const auto chosen = [&](const Tuning& with, std::shared_ptr<cuda::TuningBudget> budget = nullptr) {
+      const auto made = cuda::make_attention_planner_for(h200(), with, std::move(budget))->plan(attention);
+      REQUIRE(made);
+      return dynamic_cast<const cuda::CudnnAttentionPlan&>(*made).configuration().choice;
+    };
+    CHECK_THAT(error_of([&] { chosen(tuning); }), Contains("there is no GPU here to measure on"));
+    const Choice plain = chosen({});
+    CHECK(chosen(tuning, std::make_shared<cuda::TuningBudget>(tuning, 0)) == plain);
+    CHECK(chosen(tuning) == plain);
+
+    const auto all = [&] {
+      const auto graph = cuda::attention_graph(attention);
+      std::vector<Choice> found;
+      for (const auto& c :
+           cuda::cudnn::configurations(graph.graph, cuda::cudnn::device_properties(h200()), CUDNN_HEUR_MODE_A))
+        if (cuda::cudnn::objection(c, attention.precision).empty()) found.push_back(c.choice);
+      return found;
+    }();
+    fmt::print("attention {}: {} candidates\n", pass == Pass::forward ? "forward" : "backward", all.size());
+    ConvolutionTuning(tuning.file, platform()).add(to_string(attention), {all.back(), 1});
+    CHECK(chosen(tuning) == all.back());
+    ConvolutionTuning(tuning.file, platform()).add(to_string(attention), {Choice{12345, {}}, 1});
+    CHECK_THAT(error_of([&] { chosen(tuning); }), Contains("engine 12345") && Contains("delete the file"));
+  }
 }
 
 TEST_CASE("a stored choice that does not fit the problem is refused") {
