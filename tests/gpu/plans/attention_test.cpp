@@ -62,14 +62,15 @@ void check_plans(const char* gpu, const std::string& model, const std::vector<Pa
   }
 }
 
-TEST_CASE("attention has plans on an H200") {
-  for (const char* model : {"nanogpt", "gpt2", "gpt2-medium", "vit_s_16", "vit_b_16"})
-    check_plans("h200", model, {Pass::forward, Pass::backward}, Precision::bf16);
+TEST_CASE("attention has plans on an H100 and an H200") {
+  for (const char* gpu : {"h100", "h200"})
+    for (const char* model : {"nanogpt", "gpt2", "gpt2-medium", "vit_s_16", "vit_b_16"})
+      check_plans(gpu, model, {Pass::forward, Pass::backward}, Precision::bf16);
   check_plans("h200", "nanogpt", {Pass::inference, Pass::forward, Pass::backward}, Precision::fp16);
 }
 
 TEST_CASE("attention has plans on an A100") {
-  for (const char* model : {"nanogpt", "vit_s_16"})
+  for (const char* model : {"nanogpt", "gpt2", "vit_s_16", "vit_b_16"})
     check_plans("a100", model, {Pass::forward, Pass::backward}, Precision::bf16);
 }
 

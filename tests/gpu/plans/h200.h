@@ -12,7 +12,7 @@
 
 namespace annulus::test {
 
-// cuDNN's description of a GPU, "h200" or "a100", which need not be present.
+// cuDNN's description of a GPU, "h200", "h100" or "a100", which need not be present.
 inline std::string description_of(const std::string& gpu) {
   return read_text(test_file("gpu/plans/" + gpu + ".json"));
 }
