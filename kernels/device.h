@@ -42,6 +42,7 @@ struct InputUse {
   bool output_may_overwrite = false;    // forward may write the output over the input
   bool gradient_may_overwrite = false;  // backward may write the input's gradient over the output's
   bool adds_to_gradient = false;        // backward can add to the input's gradient at the cost of writing it
+  bool gradient_is_outputs = false;     // it equals the output's, and backward writes none that has the same memory
 };
 
 // A planned operation's properties, which do not change once it is bound.
@@ -51,6 +52,7 @@ struct OpInfo {
   std::vector<InputUse> inputs;            // for each input; empty: the defaults for all
   bool backward_reads_output = true;       // backward reads the output's values
   bool skips_parameter_gradients = false;  // backward does not compute them if they are not bound
+  bool keeps_output_gradient = false;      // backward does not use the output's gradient as scratch
   FusedPasses fused{};                     // see NeighbourFusion
   std::size_t scratch_bytes = 0;           // scratch memory that forward and backward need while they run
   // A pass contains all-reduces: every rank must run the same operations in the same order.

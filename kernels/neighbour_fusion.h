@@ -32,6 +32,9 @@ struct FusedPasses {
   };
 
   Previous previous = Previous::none;
+  // forward() also computes and stores previous's output, which other operations may read, too, and the
+  // forward pass of `previous` must not run. Backward passes are separate.
+  bool previous_forward = false;
   // forward() also writes the next operation's output, NeighbourBindings::next_output, and the forward pass of `next`
   // must not run. In inference it need not write this operation's output, and both may be the same array.
   bool next_forward = false;
@@ -44,7 +47,8 @@ struct FusedPasses {
 
 // The operands of fused passes, besides Bindings. What is not needed is empty.
 struct NeighbourBindings {
-  std::vector<DeviceView> previous_inputs{};  // if FusedPasses::reads_previous_inputs()
+  std::vector<DeviceView> previous_inputs{};  // if FusedPasses::reads_previous_inputs() or previous_forward
+  DeviceView previous_output{};               // if FusedPasses::previous_forward
   DeviceView gradient_of_others{};            // if FusedPasses::adds_elsewhere()
   DeviceView next_output{};                   // if FusedPasses::next_forward
   DeviceView second_output_gradient{};        // only if FusedPasses::second_gradient
@@ -63,6 +67,9 @@ class NeighbourFusion {
     // only it reads and whose gradient is needed.
     const Operation* next_forward = nullptr;
     const Operation* previous_backward = nullptr;
+    // The operation before, whose output is the only input, if neither of the two is recomputed in backward. Others may
+    // read that output as well.
+    const Operation* previous_forward = nullptr;
   };
 
   virtual ~NeighbourFusion() = default;

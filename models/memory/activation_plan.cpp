@@ -27,6 +27,8 @@ std::vector<Read> reads(const Graph& graph, std::size_t node, const Op& op, bool
   if (op.info().fused.reads_previous_inputs()) all.push_back({graph.node(inputs[0]).inputs[0], all[0].in_backward});
   if (op.info().fused.previous == FusedPasses::Previous::shared_output)
     all.push_back({graph.node(inputs[0]).inputs[1], false});
+  if (op.info().fused.previous_forward)
+    for (const Value input : graph.node(inputs[0]).inputs) all.push_back({input, false});
   return all;
 }
 
@@ -226,9 +228,13 @@ ActivationPlan::InputGradient ActivationPlan::place_input_gradient(std::size_t n
     return {second_gradients_[value]};
   }
   const auto taken = [&](const InputGradient& other) { return other.piece == gradients_[output]; };
-  if (op.info().fused.previous == FusedPasses::Previous::output_only ||
-      (op.info().input(input).gradient_may_overwrite && gradients_[output] && bytes(value) == bytes(output) &&
-       std::ranges::none_of(input_gradients_[node], taken))) {
+  if (may_share_gradient(node, input)) {
+    gradient = gradients_[output];
+    LiveRange& range = pieces_[*gradient].first;
+    range.end = std::max(range.end, backward_of(value));
+  } else if (op.info().fused.previous == FusedPasses::Previous::output_only ||
+             (op.info().input(input).gradient_may_overwrite && gradients_[output] && bytes(value) == bytes(output) &&
+              std::ranges::none_of(input_gradients_[node], taken))) {
     gradient = gradients_[output];
     pieces_[*gradient].first.end = backward_of(value);
   } else {

@@ -27,7 +27,8 @@ class ActivationPlan {
   // Where a node writes an input's gradient. If several nodes read a value, the first to run in backward writes the
   // gradient, and later nodes add to it. A node that cannot add while it computes writes to a separate piece, which is
   // added afterwards or by the node that made the value. The last node may also write the sum to a separate piece
-  // (FusedPasses::adds_elsewhere).
+  // (FusedPasses::adds_elsewhere). If both inputs' gradients equal the output's (a residual addition), all three share
+  // a piece, if the first input's has been read when a node adds to the second's.
   struct InputGradient {
     Piece piece;              // none if the gradient is not needed
     bool accumulate = false;  // the node adds while it computes
@@ -73,6 +74,8 @@ class ActivationPlan {
   void place_output(std::size_t node);
   bool may_overwrite(std::size_t node, std::size_t input) const;
   void place_last_gradient();
+  bool may_share_gradient(std::size_t node, std::size_t input) const;
+  bool is_read_before(Value first, Value second, std::size_t node) const;
   InputGradient place_input_gradient(std::size_t node, std::size_t input);
   Piece add(const Lifetime& piece);
   std::size_t bytes(Value value) const { return specs_[value].layout->bytes(); }

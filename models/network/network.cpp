@@ -109,6 +109,10 @@ void Network::fuse(std::vector<Step>& steps) const {
         steps[i].runs_backward == steps[other].runs_backward || std::holds_alternative<ImageInput>(nodes[i].operation);
     return found && fits ? steps[other].op.get() : nullptr;
   };
+  const auto follows = [&](std::size_t i) {
+    return i > nodes_.begin && nodes[i].inputs == std::vector{Graph::output(i - 1)} && !nodes[i].recomputed &&
+           !nodes[i - 1].recomputed && !steps[i - 1].forward_is_fused;
+  };
   for (std::size_t i = nodes_.begin; i < nodes_.end; ++i) {
     auto* fusion = dynamic_cast<NeighbourFusion*>(steps[i].op.get());
     if (fusion == nullptr) continue;
@@ -121,10 +125,12 @@ void Network::fuse(std::vector<Step>& steps) const {
                              .shares_input = shares,
                              .next = after,
                              .next_forward = after == nullptr || !pairs[i] ? nullptr : &nodes[i + 1].operation,
-                             .previous_backward = pairs_before ? &nodes[i - 1].operation : nullptr});
+                             .previous_backward = pairs_before ? &nodes[i - 1].operation : nullptr,
+                             .previous_forward = follows(i) ? &nodes[i - 1].operation : nullptr});
     const FusedPasses& passes = steps[i].op->info().fused;
     if (shares) taken[previous] = passes.adds_elsewhere();
     if (passes.next_forward) steps[i + 1].forward_is_fused = true;
+    if (passes.previous_forward) steps[i - 1].forward_is_fused = true;
     if (passes.previous == FusedPasses::Previous::whole_backward) steps[i - 1].backward_is_fused = true;
   }
 }
@@ -191,7 +197,8 @@ NeighbourBindings Network::neighbour_bindings(std::size_t node) const {
   const FusedPasses& passes = steps_[node].op->info().fused;
   NeighbourBindings bindings{.second_output_gradient = view(activation_plan_.second_gradient(Graph::output(node)))};
   if (passes.next_forward) bindings.next_output = value(Graph::output(node + 1));
-  if (passes.reads_previous_inputs())
+  if (passes.previous_forward) bindings.previous_output = value(graph_.nodes()[node].inputs[0]);
+  if (passes.reads_previous_inputs() || passes.previous_forward)
     for (const Value input : graph_.node(graph_.nodes()[node].inputs[0]).inputs)
       bindings.previous_inputs.push_back(value(input));
   if (passes.adds_elsewhere()) bindings.gradient_of_others = view(activation_plan_.input_gradients(node)[0].others);

@@ -18,16 +18,17 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 REGISTERS = 65536  # of a multiprocessor; it has them for 2,048 threads with 32 registers each
 RESIDENT = 768     # threads that must fit, which suffices for kernels that are bound by memory
 FEWER_RESIDENT = {  # these compute with values that they keep in registers
-    "attention": 512, "query_gradients": 512, "key_gradients": 512}
+    "attention": 512, "query_gradients": 512, "key_gradients": 512, "differentiate_short_rows": 384}
 # The body of its loop over a vector's values is too long to be unrolled.
 ARRAY_IN_LOCAL_MEMORY = {"normalize_backward"}
 VECTORIZED = {
-    "activate", "activate_backward", "add_bias", "add_positions", "add_row_vectors", "add_vectors", "apply", "apply_backward",
-    "batch_moments", "cast_vectors", "channel_moments", "channel_sums", "decode_vectors", "drop", "embed", "encode_vectors",
-    "gradient_sums", "hand_on", "input_gradients", "layer_norm", "layer_norm_backward", "layer_norm_sums", "mask_and_add_up",
-    "max_pool", "max_pool_backward", "move_vectors", "prelu", "prelu_backward", "put_vectors", "rectify", "rectify_backward",
-    "softmax", "softmax_backward", "softmax_gradients", "softmax_losses", "sum_coded_vectors", "sum_vectors", "swap_vectors",
-    "update", "widen_vectors"}
+    "activate", "activate_backward", "add_bias", "add_positions", "add_row_vectors", "add_vectors", "apply",
+    "apply_backward", "batch_moments", "cast_vectors", "channel_moments", "channel_sums", "decode_vectors",
+    "differentiate_short_rows", "drop", "embed", "encode_vectors", "gradient_sums", "hand_on", "input_gradients",
+    "layer_norm", "layer_norm_backward", "layer_norm_sums", "mask_and_add_up", "max_pool", "max_pool_backward",
+    "move_vectors", "norm_short_rows", "prelu", "prelu_backward", "put_vectors", "rectify", "rectify_backward",
+    "softmax", "softmax_backward", "softmax_gradients", "softmax_losses", "sum_coded_vectors", "sum_vectors",
+    "swap_vectors", "update", "widen_vectors"}
 SINGLE_16_BIT = {"batch_moments": 2}  # of each channel, by the last block
 
 

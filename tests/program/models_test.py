@@ -94,7 +94,8 @@ class Models(helper.ProgramTest):
         passes, convolutions = {}, {}
         for model in "resnet18", "resnet50":
             for precision in "bf16", "fp16":
-                result = self.predict("--model", model, "--bandwidth", 1, "--peak", 1, "--precision", precision)
+                result = self.predict("--model", model, "--bandwidth", 1, "--peak", 1, "--precision", precision,
+                                      "--deterministic", "off")
                 self.assertEqual(result.returncode, 0, result.stderr)
                 rows = {cells[0]: cells[1:]
                         for cells in (line.strip("| ").split(" | ") for line in result.stdout.splitlines())}
@@ -123,6 +124,20 @@ class Models(helper.ProgramTest):
         flops = 3 * 2 * tokens * width * vocabulary  # logits, and the gradients of the hidden values and the weights
         bytes_ = 2 * (3 * tokens * width + 4 * width * vocabulary + 5 * tokens * vocabulary)
         self.assertIn(f"| language-model head, backward | 4 | {bytes_ / 1e9:.2f} | {flops / 1e12:.2f} |", result.stdout)
+        # All norms but the first compute the sum before them, whose gradients have the memory of their own.
+        values = 2 * tokens * width
+        self.assertIn(f"| layer norm, forward | 25 | {(24 * 4 + 2) * values / 1e9:.2f} |", result.stdout)
+        self.assertIn(f"| layer norm, backward | 50 | {25 * 4 * values / 1e9:.2f} |", result.stdout)
+        self.assertNotIn("| add, ", result.stdout)
+
+    def test_prediction_of_the_optimizer(self):
+        # In fp16 a look at the last of two buckets, and the update of its weights; the other's run beside forward.
+        last = 25557032 - (16 << 20)  # of ResNet-50
+        for precision, number, bytes_, segments in ("bf16", 1, 22 * last, 4), ("fp16", 2, 26 * last, 5):
+            result = self.predict("--precision", precision, "--bandwidth", 1, "--peak", 1)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            self.assertIn(f"| optimizer | {number} | {bytes_ / 1e9:.2f} |", result.stdout)
+            self.assertIn(f"| captured segments | {segments} |", result.stdout)
 
     def test_prediction_of_unknown_kernels(self):
         result = self.predict("--model", "vit_tiny")

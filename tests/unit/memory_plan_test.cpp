@@ -79,6 +79,11 @@ class UnitOp final : public Op {
   void add_to_gradients() {
     for (InputUse& input : info_.inputs) input.adds_to_gradient = true;
   }
+  void hand_on_gradients() {
+    for (InputUse& input : info_.inputs) input.gradient_may_overwrite = input.gradient_is_outputs = true;
+  }
+  void keep_output_gradient() { info_.keeps_output_gradient = true; }
+  void compute_previous() { info_.fused.previous_forward = true; }
   void bind(const Bindings&) override {}
   void forward() override {}
   void backward(float) override {}
@@ -195,6 +200,58 @@ TEST_CASE("the inputs of a block's end are kept until the next pass computes its
     for (const Value input : {first, first + 1}) CHECK(address(input) != address(end));
     const bool kept = address(next) != address(first) && address(next) != address(first + 1);
     CHECK(kept == computes);
+  }
+}
+
+// A residual addition of `shared` and a layer that reads it, or of what another layer made of it.
+TEST_CASE("the gradients of both inputs of an addition have the memory of the output's, if none changes too early") {
+  enum class Case { shared, scratch, read_twice, changed_before };
+  const auto which = GENERATE(Case::shared, Case::scratch, Case::read_twice, Case::changed_before);
+  const bool swapped = GENERATE(false, true);
+  CAPTURE(static_cast<int>(which), swapped);
+  Graph graph({1, 1, 1});
+  Value x = graph.add("input", ImageInput{{0.5f}, {0.5f}}, {Graph::kImages});
+  const Value shared = graph.add("shared", Dense{1}, {x});
+  const Value branch = graph.add("branch", Dense{1}, {graph.add("norm", Dense{1}, {shared})});
+  // In backward it runs before the branch, and adds to the gradient of `shared`.
+  const Value late = which == Case::changed_before ? graph.add("late", Dense{1}, {shared}) : branch;
+  const Value sum = graph.add("sum", Add{}, swapped ? std::vector{shared, branch} : std::vector{branch, shared});
+  x = which == Case::changed_before || which == Case::read_twice ? graph.add("second sum", Add{}, {sum, late}) : sum;
+  graph.add("loss", SoftmaxCrossEntropy{}, {graph.add("last", Dense{1}, {x}), Graph::kLabels});
+  const auto ops = unit_ops(graph);
+  for (std::size_t i = 0; i < ops.size(); ++i) {
+    ops[i]->add_to_gradients();
+    if (std::holds_alternative<Add>(graph.nodes()[i].operation)) ops[i]->hand_on_gradients();
+    if (which != Case::scratch) ops[i]->keep_output_gradient();
+  }
+  const ActivationPlan plan = plan_units(graph, ops, Mode::training);
+  CHECK((plan.gradient(shared) == plan.gradient(branch)) == (which == Case::shared));
+  if (which != Case::shared) return;
+  CHECK(plan.gradient(sum) == plan.gradient(shared));
+  const auto norm = plan.input_gradients(2)[0];
+  CHECK(norm.piece == plan.gradient(shared));
+  CHECK(norm.accumulate);
+}
+
+// The fifth node computes the fourth, from both inputs.
+TEST_CASE("the inputs of an addition are kept until the next pass has computed it") {
+  Graph graph({1, 1, 1});
+  Value x = graph.add("input", ImageInput{{0.5f}, {0.5f}}, {Graph::kImages});
+  const Value first = graph.add("first", Dense{1}, {x});
+  const Value sum = graph.add("sum", Add{}, {graph.add("second", Dense{1}, {first}), first});
+  const Value norm = graph.add("norm", Dense{1}, {sum});
+  graph.add("loss", SoftmaxCrossEntropy{}, {graph.add("last", Add{}, {norm, sum}), Graph::kLabels});
+  for (const bool computes : {false, true}) {
+    const auto ops = unit_ops(graph);
+    if (computes) ops[4]->compute_previous();
+    const ActivationPlan plan = plan_units(graph, ops, Mode::inference);
+    std::vector<std::byte> arena(plan.bytes());
+    const auto address = [&](Value value) {
+      return plan.view(plan.value(value), {arena.data(), arena.size()}).address;
+    };
+    for (const Value input : {first, first + 1}) CHECK(address(input) != address(sum));
+    CHECK(address(norm) != address(sum));
+    CHECK((address(norm) != address(first) && address(norm) != address(first + 1)) == computes);
   }
 }
 

@@ -32,6 +32,7 @@ class LinearOp : public PlainPassesOp {
       backward_data = {plan_primitive<BackwardData>({{in, weights, out}}, attributes(), hint),
                        {{DNNL_ARG_DIFF_SRC, in, true}, {DNNL_ARG_DIFF_DST, out}, {DNNL_ARG_WEIGHTS, weights}}};
     }
+    info_.keeps_output_gradient = true;
     use(plan_linear_forward(rows, features, operation.units, operation.bias), backward_weights, backward_data);
   }
 };

@@ -67,7 +67,10 @@ class AddOp : public Op {
  public:
   explicit AddOp(const Specs& inputs) : first_(desc(inputs[0])), second_(desc(inputs[1])) {
     const auto use = [](bool in_place) {
-      return InputUse{.backward_reads = false, .output_may_overwrite = in_place, .gradient_may_overwrite = in_place};
+      return InputUse{.backward_reads = false,
+                      .output_may_overwrite = in_place,
+                      .gradient_may_overwrite = in_place,
+                      .gradient_is_outputs = in_place};
     };
     info_.output = inputs[0];
     info_.inputs = {use(true), use(first_ == second_)};

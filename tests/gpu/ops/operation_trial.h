@@ -66,7 +66,6 @@ struct Trial {
     for (float& value : scaled) value *= gpu.scale();
     output_gradient.emplace_back(gpu, op->output(), scaled);
 
-    Bindings bindings{};
     for (const GpuTensor& t : inputs) bindings.inputs.push_back(t.view());
     if (!index.values.empty()) {
       upload(gpu.context, index.values.data(), index.values.size() * sizeof index.values[0], indices);
@@ -102,6 +101,7 @@ struct Trial {
   }
 
   std::unique_ptr<Op> op;
+  Bindings bindings{};
   std::vector<Values> input_values, before, parameter_values;
   Values gradient_values;
   std::vector<GpuTensor> inputs, input_gradients, parameters, parameter_gradients, output, output_gradient;

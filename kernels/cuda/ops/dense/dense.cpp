@@ -44,6 +44,7 @@ class DenseOp : public Op, public NeighbourFusion {
     info_.inputs = {{.adds_to_gradient = true}};
     info_.backward_reads_output = layer.relu;
     info_.skips_parameter_gradients = true;
+    info_.keeps_output_gradient = !layer.relu;
     info_.parameters = {weights_spec(layer.parameters[0].shape, context.type())};
     if (bias_) info_.parameters.push_back(channels_spec(layer.parameters[1].shape, context.type()));
     forward_ = plan_forward(relu_ ? Function::relu : Function::none);

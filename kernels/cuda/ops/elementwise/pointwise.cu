@@ -84,6 +84,7 @@ class AddOp : public PointwiseOp<T> {
  public:
   AddOp(const TensorSpec& input, Context& context) : PointwiseOp<T>(input, 2, context) {
     this->info_.backward_reads_output = false;
+    for (InputUse& use : this->info_.inputs) use.gradient_is_outputs = true;
   }
 
   void forward() override {

@@ -1,20 +1,16 @@
-#include "kernels/cuda/ops/loops/column_sums.h"
-#include "kernels/cuda/ops/loops/input_gradient.h"
-#include "kernels/cuda/ops/loops/row_warps.h"
+#include <algorithm>
+
+#include "kernels/cuda/ops/norm/short_rows.h"
 #include "kernels/cuda/ops/plan/operations.h"
+#include "kernels/neighbour_fusion.h"
 
 namespace annulus::cuda {
 namespace {
 
-// A row's mean and factor for backward; the factor is 1 / sqrt(variance + epsilon).
-struct Statistics {
-  float mean, factor;
-};
-
 // `statistics` is null in inference; `shift` if there is none.
 template <class T>
 __global__ void layer_norm(Predecessor previous, Rows rows, const T* input, const float* scale, const float* shift,
-                           float size, float epsilon, bool centred, Statistics* statistics, T* output) {
+                           float size, float epsilon, bool centred, RowStatistics* statistics, T* output) {
   await(previous);
   rows.for_each([&](std::size_t row) {
     const std::size_t begin = row * rows.vectors;
@@ -47,7 +43,7 @@ __global__ void layer_norm(Predecessor previous, Rows rows, const T* input, cons
 // mean(g).
 template <class T>
 __global__ void layer_norm_backward(Predecessor previous, Rows rows, const T* input, const float* scale, float size,
-                                    bool centred, const Statistics* statistics, const T* output_gradient,
+                                    bool centred, const RowStatistics* statistics, const T* output_gradient,
                                     InputGradient<T> to) {
   await(previous);
   rows.for_each([&](std::size_t row) {
@@ -94,7 +90,7 @@ struct ParameterGradients {
 template <class T>
 __global__ void __launch_bounds__(Columns::kThreads, Columns::kBlocksEach)
     layer_norm_sums(Predecessor previous, Columns columns, const T* input, const T* output_gradient,
-                    const Statistics* statistics, Sums<2>* partial, unsigned* counters, ParameterGradients to) {
+                    const RowStatistics* statistics, Sums<2>* partial, unsigned* counters, ParameterGradients to) {
   await(previous);
   constexpr unsigned kBatch = 2;
   Sums<2> sums[kLanes<T>]{};
@@ -116,8 +112,14 @@ __global__ void __launch_bounds__(Columns::kThreads, Columns::kBlocksEach)
   add_up_columns(columns, sums, partial, counters, to);
 }
 
+__global__ void add_up_blocks(Predecessor previous, Columns columns, const Sums<2>* partial, ParameterGradients to) {
+  await(previous);
+  add_up_stripes(columns, partial, to);
+}
+
+// forward() computes the residual addition before the norm, if rows are short.
 template <class T>
-class LayerNormOp : public Op {
+class LayerNormOp : public Op, public NeighbourFusion {
  public:
   LayerNormOp(const LayerNorm& operation, const TensorSpec& input, Mode mode, Context& context)
       : context_(context),
@@ -133,16 +135,37 @@ class LayerNormOp : public Op {
       info_.parameters.push_back(channels_spec(parameter.shape, context.type(), parameter.shape.size() - 1));
     size_ = static_cast<float>(elements(declared[0].shape));
     if (mode == Mode::inference) return;
-    statistics_ = allocate_device(rows_.rows * sizeof(Statistics));
+    statistics_ = allocate_device(rows_.rows * sizeof(RowStatistics));
     counters_ = allocate_device(columns_.counters() * sizeof(unsigned));
   }
 
+  void fuse_neighbours(const Neighbours& neighbours) override {
+    const bool follows_sum =
+        neighbours.previous_forward != nullptr && std::holds_alternative<Add>(*neighbours.previous_forward);
+    info_.fused.previous_forward = follows_sum && are_short(rows_);
+  }
+
+  void bind_neighbours(const NeighbourBindings& bindings) override { neighbours_ = bindings; }
+
   void bind(const Bindings& bindings) override {
     bindings_ = bindings;
-    if (bindings.output_gradient) workspace_ = context_.workspace(columns_.partial_sums() * sizeof(Sums<2>));
+    if (!bindings.output_gradient) return;
+    differentiates_short_rows_ = InputGradient<T>(bindings, 0).wanted() && are_short(rows_);
+    if (differentiates_short_rows_)
+      columns_.stripes = std::min(blocks_for(rows_.rows, Rows::kWarps, context_.multiprocessors),
+                                  static_cast<unsigned>(kShortRowBlocks * context_.multiprocessors));
+    workspace_ = context_.workspace(columns_.partial_sums() * sizeof(Sums<2>));
   }
 
   void forward() override {
+    NormInput<T> from{data<T>(bindings_.inputs[0])};
+    if (info_.fused.previous_forward)
+      from = {data<T>(neighbours_.previous_inputs[0]), data<T>(neighbours_.previous_inputs[1]),
+              data<T>(neighbours_.previous_output)};
+    const auto run = [&]<unsigned each>() {
+      over_rows(norm_short_rows<T, each>, rows_, context_, from, rule(), statistics(), data<T>(bindings_.output));
+    };
+    if (are_short(rows_)) return for_short_rows(rows_, run);
     over_rows(layer_norm<T>, rows_, context_, data<T>(bindings_.inputs[0]), scale(), shift(bindings_.parameters), size_,
               epsilon_, centred_, statistics(), data<T>(bindings_.output));
   }
@@ -151,6 +174,7 @@ class LayerNormOp : public Op {
     const T *input = data<T>(bindings_.inputs[0]), *gradient = data<T>(bindings_.output_gradient);
     const ParameterGradients parameters{context_.unscale, data<float>(bindings_.parameter_gradients[0]),
                                         shift(bindings_.parameter_gradients)};
+    if (differentiates_short_rows_) return differentiate_short(input, gradient, parameters);
     launch(layer_norm_sums<T>, columns_.grid(), columns_.block(), context_.lane.get(), columns_, input, gradient,
            statistics(), static_cast<Sums<2>*>(workspace_), data<unsigned>(counters_.view()), parameters);
     if (const InputGradient<T> to(bindings_, 0); to.wanted())
@@ -167,7 +191,19 @@ class LayerNormOp : public Op {
     return {rows, count(layout.count() / rows / kLanes<T>), count(shape.back()), count(layout.channels())};
   }
 
-  Statistics* statistics() const { return data<Statistics>(statistics_.view()); }
+  // Blocks take the place of stripes.
+  void differentiate_short(const T* input, const T* gradient, const ParameterGradients& parameters) const {
+    auto* const partial = static_cast<Sums<2>*>(workspace_);
+    for_short_rows(rows_, [&]<unsigned each>() {
+      launch(differentiate_short_rows<T, each>, columns_.stripes, dim3(Rows::kWarp, Rows::kWarps), context_.lane.get(),
+             rows_, input, rule(), statistics(), gradient, InputGradient<T>(bindings_, 0), partial);
+    });
+    launch(add_up_blocks, columns_.sum_grid(), columns_.sum_block(), context_.lane.get(), columns_, partial,
+           parameters);
+  }
+
+  NormRule rule() const { return {scale(), shift(bindings_.parameters), size_, epsilon_, centred_}; }
+  RowStatistics* statistics() const { return data<RowStatistics>(statistics_.view()); }
   const float* scale() const { return data<float>(bindings_.parameters[0]); }
   static float* shift(const std::vector<DeviceView>& of) { return of.size() > 1 ? data<float>(of[1]) : nullptr; }
 
@@ -179,6 +215,8 @@ class LayerNormOp : public Op {
   Columns columns_;
   Buffer statistics_, counters_;  // statistics for each row; both are empty in inference
   Bindings bindings_;
+  NeighbourBindings neighbours_;
+  bool differentiates_short_rows_ = false;
   void* workspace_ = nullptr;
 };
 
