@@ -11,8 +11,9 @@ namespace annulus {
 
 // How gradients are grouped into buckets.
 struct BucketOptions {
-  std::size_t bytes = 0;  // maximum bucket size; 0: default_bucket_bytes()
-  double deferred = 0;    // maximum deferred share; see GradientBuckets
+  std::size_t bytes = 0;        // maximum bucket size; 0: default_bucket_bytes()
+  double deferred = 0;          // maximum deferred share; see GradientBuckets
+  std::size_t late = 16 << 20;  // see late_buckets()
 
   bool operator==(const BucketOptions&) const = default;
 };
@@ -66,6 +67,7 @@ class GradientBuckets {
   std::size_t size() const { return buckets_.size(); }
   const Range& deferred() const { return deferred_; }
   bool is_deferred(std::size_t bucket) const { return deferred_.begin <= bucket && bucket < deferred_.end; }
+  const std::vector<Range>& ranges() const { return buckets_; }
   const Range& range(std::size_t bucket) const { return buckets_[bucket]; }
   const Times& times(std::size_t bucket) const { return times_[bucket]; }  // in the last step that sent it
 

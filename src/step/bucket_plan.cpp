@@ -42,8 +42,18 @@ std::vector<Range> plan_buckets(const Parameters& parameters, const BucketOption
   return buckets;
 }
 
+Range late_buckets(std::span<const Range> buckets, std::size_t from, std::size_t least) {
+  constexpr std::size_t kEarly = 8;  // this part is updated first
+  std::size_t first = 0;
+  while (first < buckets.size() && buckets[first].begin < from) ++first;
+  std::size_t end = buckets.size();
+  while (end > first && buckets.back().end - buckets[end - 1].end < buckets.back().end / kEarly) --end;
+  const bool worth = end > first && (buckets[end - 1].end - buckets[first].begin) * sizeof(float) >= least;
+  return worth ? Range{first, end} : Range{first, first};
+}
+
 GradientBuckets cut_gradients(Model& model, AllReduce& all_reduce, const BucketOptions& options, std::size_t slots,
-                              const Range& table, bool scatters) {
+                              const Range& table, bool scatters, bool ends_late) {
   // In a large bucket, the step's metrics would be final only when the device has nearly nothing left to do.
   const bool apart = is_alone(all_reduce);
   std::vector<Range> plan = plan_buckets(model.parameters(), options, all_reduce, slots, apart);
@@ -53,6 +63,8 @@ GradientBuckets cut_gradients(Model& model, AllReduce& all_reduce, const BucketO
     if (scatters || (deferred.begin <= bucket && bucket < deferred.end)) stops.forward.push_back(plan[bucket].end);
     stops.backward.push_back(plan[bucket].end);
   }
+  if (const Range late = late_buckets(plan, table.end, options.late); ends_late && late.size() > 0)
+    stops.forward = {plan[late.end - 1].end};
   model.stop_at(stops);
   return {model.device(), model.parameters().gradients(), std::move(plan), all_reduce, deferred, scatters};
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <span>
 #include <string>
 #include <vector>
 
@@ -22,9 +23,15 @@ BucketOptions resolve(BucketOptions options, const Parameters& parameters, const
 std::vector<Range> plan_buckets(const Parameters& parameters, const BucketOptions& options, const AllReduce& all_reduce,
                                 std::size_t slots, bool apart);
 
+// Returns which buckets may be updated while the next forward already computes the lower layers,
+// if a step's first update needs all gradients: from the first bucket that begins at element `from` or later, up to the
+// lowest layers', at least an eighth, which are updated before. None if they have fewer than `least` bytes: each
+// stop in forward ends a captured segment.
+Range late_buckets(std::span<const Range> buckets, std::size_t from, std::size_t least);
+
 // Buckets of a synchronous step's gradients. `table`: see tied_table(); forward needs it first, so it is not deferred.
-// `scatters`: see GradientBuckets. Stops the model's passes at the buckets' ends.
+// `scatters`: see GradientBuckets. `ends_late`: see Updater. Stops the model's passes at the buckets' ends.
 GradientBuckets cut_gradients(Model& model, AllReduce& all_reduce, const BucketOptions& options, std::size_t slots,
-                              const Range& table, bool scatters);
+                              const Range& table, bool scatters, bool ends_late = false);
 
 }  // namespace annulus

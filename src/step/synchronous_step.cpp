@@ -8,9 +8,10 @@
 namespace annulus {
 namespace {
 
-GradientBuckets cut_for_step(const StepTools& tools, const BucketOptions& buckets, const UpdateShare& share) {
+GradientBuckets cut_for_step(const StepTools& tools, const BucketOptions& buckets, const UpdateShare& share,
+                             float clip_norm) {
   return cut_gradients(tools.model, tools.all_reduce, buckets, MetricsSlots(tools.model).bytes(),
-                       tied_table(tools.model), share.scatters());
+                       tied_table(tools.model), share.scatters(), ends_late(tools, share, clip_norm));
 }
 
 PartPlan cut_share(const StepOptions& options) {
@@ -24,8 +25,8 @@ PartPlan cut_share(const StepOptions& options) {
 
 SynchronousStep::SynchronousStep(const StepTools& tools, const BucketOptions& buckets, const StepOptions& options,
                                  std::unique_ptr<UpdateShare> share)
-    : Step(tools, cut_for_step(tools, buckets, *share), cut_share(options), make_tick(tools.activity, options.pipeline),
-           {.meets = options.pipeline == nullptr || options.ranks > 1}),
+    : Step(tools, cut_for_step(tools, buckets, *share, options.clip_norm), cut_share(options),
+           make_tick(tools.activity, options.pipeline), {.meets = options.pipeline == nullptr || options.ranks > 1}),
       bucket_options_(buckets),
       table_(tied_table(tools.model)),
       exchange_(make_exchange(tools_, options, passes_, clock_)),
@@ -47,12 +48,12 @@ void SynchronousStep::plan(const StepOptions& options) {
     stack_.plan_shards(tree_order(options.rank, options.ranks, options.shards));
   else
     stack_.plan_parts(options.parts);
-  updater_.plan(bucket_options_.deferred);
+  updater_.plan(bucket_options_);
 }
 
 void SynchronousStep::continue_with(const StepOptions& options) {
   parts_ = cut_share(options);
-  buckets_ = cut_for_step(tools_, bucket_options_, *share_);
+  buckets_ = cut_for_step(tools_, bucket_options_, *share_, options.clip_norm);
   plan(options);
   clock_.discard();
 }

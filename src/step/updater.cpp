@@ -1,6 +1,7 @@
 #include "src/step/updater.h"
 
 #include "kernels/base/error.h"
+#include "src/step/bucket_plan.h"
 
 namespace annulus {
 
@@ -12,29 +13,28 @@ Updater::Updater(const StepTools& tools, GradientBuckets& buckets, UpdateShare& 
       share_(share),
       exchange_(exchange),
       clock_(clock),
-      table_(table) {
+      table_(table),
+      ends_late_(annulus::ends_late(tools, share, clip_norm)) {
   add_preparations(clip_norm);
 }
 
 void Updater::add_preparations(float clip_norm) {
-  if (device_.loss_scaling() != nullptr) preparations_.push_back({"--precision fp16", [this] { judge(); }});
+  if (device_.loss_scaling() != nullptr) preparations_.push_back({"--precision fp16", [this] { judge_rest(); }});
   if (clip_norm > 0) preparations_.push_back({"--clip-norm", [this, clip_norm] { tools_.optimizer.clip(clip_norm); }});
   if (share_.scatters() && tools_.optimizer.needs_whole_parameters())
     preparations_.push_back(
         {"--optimizer lars and --strategy sharded", [this] { tools_.optimizer.measure_parameters(); }});
 }
 
-void Updater::plan(double deferred) {
-  if (deferred > 0 && !preparations_.empty())
+void Updater::plan(const BucketOptions& options) {
+  if (options.deferred > 0 && !preparations_.empty())
     fail("--defer cannot be used with {}, which needs all gradients before the first update",
          preparations_.front().option);
   share_.plan(buckets_, [this](DeviceView values) { sum_norms(values); });
   held_back_.clear();
-  for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket) {
-    const Range range = buckets_.range(bucket);
-    const bool holds_table = range.begin < table_.end && table_.begin < range.end;
-    held_back_.push_back(!preparations_.empty() || share_.common() || holds_table);
-  }
+  for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket)
+    held_back_.push_back(!preparations_.empty() || share_.common() || holds_table(bucket));
+  late_ = ends_late_ ? late_buckets(buckets_.ranges(), table_.end, options.late) : Range{};
   pending_ = {};
   updating_ = false;
 }
@@ -45,12 +45,15 @@ void Updater::update() {
   for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket) {
     if (buckets_.is_deferred(bucket)) continue;
     if (bucket > 0) wait_for(bucket);
-    if (!held_back_[bucket]) update(bucket);
+    if (!held_back_[bucket])
+      update(bucket);
+    else
+      judge(bucket);
   }
   exchange_.complete();
   prepare();
   update_held_back();
-  pending_ = buckets_.deferred();
+  pending_ = late_.size() > 0 ? late_ : buckets_.deferred();
   if (share_.scatters()) send_weights();
   updating_ = false;
 }
@@ -64,18 +67,52 @@ void Updater::prepare() {
 }
 
 // A single gradient that overflows, in any bucket, forbids all updates. (If they are reduce-scattered, a rank has its
-// chunks of the sums, and parts of other ranks' chunks.)
-void Updater::judge() {
+// chunks of the sums, and parts of other ranks' chunks.) The last bucket arrives when backward has ended.
+void Updater::judge(std::size_t bucket) {
+  LossScaling* const scaling = device_.loss_scaling();
+  if (scaling == nullptr || holds_table(bucket)) return;
+  const DeviceView gradients = slice_of(tools_.model.parameters().gradients(), buckets_.range(bucket));
+  clock_.time(StepClock::Kind::optimizer, [&] {
+    if (bucket + 1 == buckets_.size()) return scaling->judge(gradients);
+    device_.run_beside([&] {
+      buckets_.join_beside(bucket);
+      scaling->judge(gradients);
+    });
+  });
+}
+
+// A shared table's gradients are complete only after all buckets.
+void Updater::judge_rest() {
   LossScaling& scaling = *device_.loss_scaling();
-  scaling.judge(tools_.model.parameters().gradients());
+  for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket)
+    if (holds_table(bucket)) scaling.judge(slice_of(tools_.model.parameters().gradients(), buckets_.range(bucket)));
   if (tools_.optimizer.sharded()) scaling.agree([this](DeviceView ranks) { sum_norms(ranks); });
   exchange_.agree(scaling);
 }
 
 void Updater::update_held_back() {
   for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket)
-    if (!buckets_.is_deferred(bucket) && held_back_[bucket]) update(bucket);
+    if (!buckets_.is_deferred(bucket) && held_back_[bucket] && !is_late(bucket)) update(bucket);
+  early_updated_ = device_.mark();
+  if (late_.size() == 0) conclude();
+}
+
+void Updater::conclude() {
   if (LossScaling* const scaling = device_.loss_scaling()) scaling->conclude();
+}
+
+// Meanwhile the lane computes the next forward's lower layers.
+void Updater::update_late() {
+  pending_ = {};
+  clock_.activity().enter(Activity::Phase::optimizer);
+  const Mark begun = device_.mark();
+  const LaneSpan span = clock_.span_from(begun, "late updates");
+  device_.run_beside([&] {
+    device_.await(early_updated_);
+    for (std::size_t bucket = late_.begin; bucket < late_.end; ++bucket) share_.update(bucket);
+    conclude();
+  });
+  clock_.add(StepClock::Kind::optimizer, {begun, device_.mark()});
 }
 
 // An update that needs only a single bucket's gradients runs beside the rest of backward, and the lane waits for it.
@@ -99,6 +136,7 @@ void Updater::finish_from(std::size_t parameters) {
   const auto needed = [&] { return pending_.size() > 0 && buckets_.range(pending_.end - 1).end > parameters; };
   if (!needed()) return;
   clock_.time(StepClock::Kind::interruption, [&] {
+    if (late_.size() > 0) update_late();
     while (needed()) finish(--pending_.end);
     clock_.activity().enter(Activity::Phase::forward);
   });
@@ -138,6 +176,11 @@ void Updater::sum_norms(DeviceView values) {
     clock_.add(StepClock::Kind::norms, clock_.wait_within_pass(join));
   else
     join();
+}
+
+bool ends_late(const StepTools& tools, const UpdateShare& share, float clip_norm) {
+  Device& device = tools.model.device();
+  return device.info().records && !share.scatters() && (device.loss_scaling() != nullptr || clip_norm > 0);
 }
 
 }  // namespace annulus

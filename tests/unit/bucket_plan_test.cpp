@@ -44,4 +44,16 @@ TEST_CASE("a single rank updates in few buckets, and reads the metrics before th
   CHECK(cut(two, {}).range(0).end > 16);
 }
 
+TEST_CASE("the uppermost layers' buckets are updated late, if they are large enough") {
+  const std::vector<Range> buckets{{0, 16}, {16, 100}, {100, 180}, {180, 190}, {190, 200}};
+  const auto late = [&](std::size_t from, std::size_t least) { return late_buckets(buckets, from, least); };
+  CHECK(late(0, 0) == Range{0, 2});  // the last two are less than an eighth of all
+  CHECK(late(0, 400) == Range{0, 2});
+  CHECK(late(0, 401).size() == 0);
+  CHECK(late(16, 0) == Range{1, 2});
+  CHECK(late(100, 0).size() == 0);
+  CHECK(late_buckets(std::vector<Range>{{0, 16}, {16, 200}}, 16, 0).size() == 0);
+  CHECK(late_buckets({}, 0, 0).size() == 0);
+}
+
 }  // namespace annulus

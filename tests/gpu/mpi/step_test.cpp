@@ -12,6 +12,7 @@
 #include "kernels/cuda/runtime/lane_clock.h"
 #include "models/rewrites/synchronize.h"
 #include "models/zoo/zoo.h"
+#include "src/step/bucket_plan.h"
 #include "src/step/strategies.h"
 #include "tests/mpi/image_batch.h"
 #include "tests/unit/random_values.h"
@@ -22,6 +23,7 @@ namespace {
 
 constexpr std::size_t kBatch = 4, kClasses = 10;
 const BucketOptions kSomeBuckets{std::size_t{64} << 10, 0};
+const BucketOptions kLateBuckets{std::size_t{64} << 10, 0, 0};  // updates that need all gradients end late
 const Task kTask{{16, 16, 3}, {0.5f, 0.5f, 0.5f}, {0.25f, 0.25f, 0.25f}, kClasses};
 
 Batch random_batch(std::uint64_t step, std::size_t size) {
@@ -252,6 +254,55 @@ TEST_CASE("updates beside backward have the bits of updates after it") {
   CHECK(beside.weights() == after.weights());
   CHECK(beside.copies() == after.copies());
   CHECK(beside.average() == after.average());
+}
+
+TEST_CASE("updates beside the next forward have the bits of updates before it") {
+  const auto [precision, rule, options] = GENERATE(table<Precision, UpdateRule, StepOptions>({
+      {Precision::fp16, Sgd{.momentum = 0.9f}, {}},
+      {Precision::fp16, AdamW{}, {.parts = 2, .clip_norm = 1}},
+      {Precision::bf16, Lars{.momentum = 0.9f, .trust = 0.1f}, {.clip_norm = 1}},
+  }));
+  if (many_ranks() && !std::holds_alternative<AdamW>(rule)) return;
+  CAPTURE(to_string(precision), rule.index(), options.parts);
+  Run late(precision, rule, kLateBuckets, nullptr, options), before(precision, rule, kSomeBuckets, nullptr, options);
+  REQUIRE(late_buckets(late.step->buckets().ranges(), 0, kLateBuckets.late).size() > 1);
+  REQUIRE(late_buckets(before.step->buckets().ranges(), 0, kSomeBuckets.late).size() == 0);
+  for (Run* run : {&late, &before}) {
+    // A scale of the loss with which gradients overflow at first.
+    if (LossScaling* scaling = run->device->loss_scaling()) scaling->set_state({.scale = 0x1p22f});
+    run->steps(1, 4);
+    run->steps(4, 9);
+  }
+  CHECK(late.weights() == before.weights());
+  CHECK(late.copies() == before.copies());
+  CHECK(late.average() == before.average());
+  if (precision != Precision::fp16) return;
+  const float scale = late.device->loss_scaling()->state().scale;
+  CHECK(scale == before.device->loss_scaling()->state().scale);
+  CHECK(scale < 0x1p22f);  // some steps were skipped
+  CHECK(scale > 0x1p14f);  // others not
+}
+
+TEST_CASE("late updates run beside the next forward") {
+  constexpr auto kLongest = std::chrono::seconds(20);
+  Run gated(Precision::fp16, AdamW{}, kLateBuckets);
+  gated.steps(0, 2);
+  const std::size_t last = gated.step->buckets().size() - 1;
+  const auto before = gated.weights_now(1), last_before = gated.weights_now(last);
+  gated.step->run(random_batch(2, kBatch), {}, gated.device->mark());
+  gated.device->finish();
+  CHECK(gated.weights_now(1) == before);
+  CHECK(gated.weights_now(last) != last_before);
+  Gate gate;
+  gate.close(*gated.device);  // before the next step's input
+  std::thread next([&] { gated.step->run(random_batch(3, kBatch), {}, gated.device->mark()); });
+  const auto begun = std::chrono::steady_clock::now();
+  while (gated.weights_now(1) == before && std::chrono::steady_clock::now() - begun < kLongest)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  CHECK(gated.weights_now(1) != before);
+  gate.open();
+  next.join();
+  gated.step->finish();
 }
 
 TEST_CASE("sharded steps keep a share of the optimizer's state in GPU memory") {

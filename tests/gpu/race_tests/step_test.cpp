@@ -9,7 +9,7 @@
 #include "tests/gpu/emulator_tests/emulation_test.h"
 #include "tests/mpi/image_batch.h"
 
-// Races between the streams of whole training steps, in which updates run beside backward.
+// Races between the streams of whole training steps, in which updates run beside backward and forward.
 
 using namespace annulus;
 
@@ -44,15 +44,17 @@ class OneRank final : public AllReduce {
 };
 
 // The first steps are recorded, the others replayed.
-void train(Mistake mistake) {
-  const auto device = make_device({.name = "cuda", .threads = 1, .precision = Precision::bf16});
+// In fp16 updates run beside the next forward.
+void train(Mistake mistake, Precision precision) {
+  const auto device = make_device({.name = "cuda", .threads = 1, .precision = precision});
   OneRank all_reduce(*device, mistake);
   const Task task{{kSide, kSide, 3}, {0.5f, 0.5f, 0.5f}, {0.25f, 0.25f, 0.25f}, kClasses};
   Model model(*device, make_model("resnet20", task), Mode::training, kBatch, allocate_in(all_reduce));
   Optimizer optimizer(*device, model.parameters(), Sgd{.momentum = 0.9f}, 0.05f, 0.9);
   Ledger ledger(0);
   Activity activity;
-  const auto step = make_step({model, all_reduce, optimizer, ledger, activity}, {.bytes = std::size_t{64} << 10}, {});
+  const auto step =
+      make_step({model, all_reduce, optimizer, ledger, activity}, {.bytes = std::size_t{64} << 10, .late = 0}, {});
   model.parameters().initialize(7);
   optimizer.begin_average();
   for (std::size_t number = 0; number < kSteps; ++number) {
@@ -62,18 +64,19 @@ void train(Mistake mistake) {
   step->finish();
 }
 
-Ending ending_of_training(Mistake mistake) {
-  return ending_of([mistake] {
+Ending ending_of_training(Mistake mistake, Precision precision) {
+  return ending_of([=] {
     setenv("ANNULUS_EMULATED_RACES", "streams", 1);
-    train(mistake);
+    train(mistake, precision);
   });
 }
 
 }  // namespace
 
-TEST_CASE("updates beside backward have no races with it, and one that does not wait is reported", "[.step]") {
-  CHECK(ending_of_training(Mistake::none).text == "");
-  const Ending ending = ending_of_training(Mistake::updates_do_not_wait);
+TEST_CASE("updates beside the passes have no races with them, and one that does not wait is reported", "[.step]") {
+  const Precision precision = GENERATE(Precision::bf16, Precision::fp16);
+  CHECK(ending_of_training(Mistake::none, precision).text == "");
+  const Ending ending = ending_of_training(Mistake::updates_do_not_wait, precision);
   CHECK(ending.signal == SIGABRT);
   CHECK_THAT(ending.text, Catch::Contains("a race between streams"));
 }
