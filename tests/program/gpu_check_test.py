@@ -91,6 +91,7 @@ class GpuCheck(helper.ProgramTest):
         self.assertEqual(len(set(made["resume"]["figures"].values())), 1)
         self.assertEqual([row["ranks"] for row in made["train_ranks"]["rows"]], [2])
         self.assertGreater(made["tune_fp16"]["figures"]["images/s before"], 0)
+        self.assertGreater(made["tune_gpt"]["figures"]["tokens/s"], 0)
         self.assertEqual([row["who"] for row in made["step_fp16"]["rows"]], ["annulus, tuned"])
         self.assertEqual(made["step_fp16"]["rows"][0]["of"], "lenet, batch 4, fp16")
         self.assertEqual(made["step_fp16"]["figures"]["PyTorch eager"],
