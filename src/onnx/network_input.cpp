@@ -1,5 +1,7 @@
 #include "src/onnx/network_input.h"
 
+#include <algorithm>
+
 #include "kernels/base/error.h"
 #include "src/onnx/input_normalization.h"
 #include "src/onnx/language_model.h"
@@ -72,6 +74,8 @@ class TokensInput : public NetworkInput {
            file_.name(), own, length, own);
     std::map<std::string, Item, std::less<>> items{{file_.input().name(), Tokens{{batch_, length}}}};
     for (const FixedInput& fixed : file_.fixed_inputs()) {
+      if (length > kMostConstantElements / std::max(batch_, other_batch(batch_)))
+        fail("{}: its input {} of {} windows of {} tokens is too large", file_.name(), fixed.name, batch_, length);
       const auto windows = [&](std::size_t batch) {
         HostTensor made = whole_numbers({batch, length}, std::vector(batch * length, fixed.value));
         if (fixed.truths) made.kind = HostTensor::Kind::truth;

@@ -301,6 +301,11 @@ TEST_CASE("masks of texts with labels, and of other sizes, are refused") {
   CHECK(model.problems() ==
         Names{"net.onnx: its input attention_mask hides padding, which data files do not record for texts with labels: "
               "export it with tokens alone, for single texts of the full length"});
+  OnnxModel large = embedding(1 << 20, 1 << 20);
+  *large.graph().add_input() = large.graph().input(0);
+  large.graph().mutable_input(1)->set_name("attention_mask");
+  CHECK(test::error_of([&] { predict(large, "e", "wte.weight").read(); }) ==
+        "net.onnx: its input attention_mask of 1048576 windows of 1048576 tokens is too large");
   auto& shape = *model.graph().mutable_input(1)->mutable_type()->mutable_tensor_type();
   shape.mutable_shape()->mutable_dim(1)->set_dim_value(7);
   CHECK(test::error_of([&] { model.file(); }) ==
