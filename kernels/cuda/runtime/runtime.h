@@ -44,18 +44,28 @@ Buffer allocate_pinned(std::size_t bytes);          // host memory for copies to
 // times: kernels process the rest in grid strides.
 unsigned blocks_for(std::size_t things, unsigned threads, int multiprocessors);
 
-inline cudaLaunchConfig_t launch_configuration(dim3 grid, dim3 block, cudaStream_t stream) {
+// A block's threads, and the size of the shared memory that kernels declare without a size.
+struct Block {
+  Block(dim3 all, std::size_t bytes = 0) : threads(all), shared_bytes(bytes) {}
+  Block(unsigned all, std::size_t bytes = 0) : Block(dim3(all), bytes) {}
+
+  dim3 threads;
+  std::size_t shared_bytes;
+};
+
+inline cudaLaunchConfig_t launch_configuration(dim3 grid, const Block& block, cudaStream_t stream) {
   cudaLaunchConfig_t configuration{};
   configuration.gridDim = grid;
-  configuration.blockDim = block;
+  configuration.blockDim = block.threads;
+  configuration.dynamicSmemBytes = block.shared_bytes;
   configuration.stream = stream;
   return configuration;
 }
 
-// Launches a kernel; throws Error if that fails. (A function instead of <<<>>>, so that a kernel's file is plain C++ to
-// other compilers.)
+// Launches a kernel; throws Error if that fails. (Without <<<>>> a kernel's file is plain C++ to other compilers.)
 template <class... Parameters, class... Arguments>
-void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, cudaStream_t stream, Arguments&&... arguments) {
+void launch(void (*kernel)(Parameters...), dim3 grid, const Block& block, cudaStream_t stream,
+            Arguments&&... arguments) {
   const cudaLaunchConfig_t configuration = launch_configuration(grid, block, stream);
   check(cudaLaunchKernelEx(&configuration, kernel, static_cast<Parameters>(arguments)...));
 }
@@ -69,7 +79,7 @@ bool awaits_predecessor(const void* kernel);
 // Launches a kernel that takes a Predecessor; `arguments` leave the predecessor out. The kernel may start before the
 // stream's previous kernel has ended, which hides the gap between them (programmatic dependent launch).
 template <class... Parameters, class... Arguments>
-void launch(void (*kernel)(Predecessor, Parameters...), dim3 grid, dim3 block, cudaStream_t stream,
+void launch(void (*kernel)(Predecessor, Parameters...), dim3 grid, const Block& block, cudaStream_t stream,
             Arguments&&... arguments) {
   cudaLaunchAttribute early{};
   early.id = cudaLaunchAttributeProgrammaticStreamSerialization;

@@ -145,6 +145,7 @@ struct cudaLaunchConfig_t {
   unsigned numAttrs;
 };
 
+enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
 struct cudaFuncAttributes {
   int ptxVersion;
 };
@@ -265,6 +266,17 @@ cudaError_t launch(const cudaLaunchConfig_t& configuration, std::function<void()
 }  // namespace emulated
 
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* kernel);
+cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute attribute, int value);
+
+// As in CUDA, for kernels by their types.
+template <class... Parameters>
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, void (*kernel)(Parameters...)) {
+  return cudaFuncGetAttributes(attributes, reinterpret_cast<const void*>(kernel));
+}
+template <class... Parameters>
+cudaError_t cudaFuncSetAttribute(void (*kernel)(Parameters...), cudaFuncAttribute attribute, int value) {
+  return cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel), attribute, value);
+}
 
 // Parameters are copied here and now, and each thread gets its own.
 template <class... Parameters, class... Arguments>

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <atomic>
 #include <bit>
+#include <cstddef>
 #include <cstring>
 #include <type_traits>
 
@@ -44,6 +45,13 @@ int block_barrier(BlockVote vote, int predicate);
 std::uint64_t warp_barrier(WarpOperation operation, unsigned mask, std::uint64_t value, int source_lane);
 
 void await_predecessor();
+
+// The memory of the block that runs now, for kernels that declare shared memory without a size: kSharedBytes.
+constexpr std::size_t kSharedBytes = 227 << 10;
+std::byte* shared_memory();
+
+// Ends the program, because a kernel did something undefined in CUDA.
+[[noreturn]] void abort_emulation(const char* why);
 
 unsigned lane();  // of the current thread, within its warp
 

@@ -67,9 +67,6 @@ bool captured_on_device();
 // Waits until all streams of the current device are idle.
 void synchronize_device();
 
-// Ends the program, because a kernel did something undefined in CUDA.
-[[noreturn]] void abort_emulation(const char* why);
-
 }  // namespace emulated
 
 struct CUstream_st {

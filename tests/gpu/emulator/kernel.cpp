@@ -12,6 +12,7 @@
 #include <array>
 #include <atomic>
 #include <cstdlib>
+#include <cstring>
 #include <functional>
 #include <memory>
 #include <numeric>
@@ -312,7 +313,8 @@ bool Block::release_warp_group(unsigned first, const Waiting& asked) {
   return true;
 }
 
-void run_grid(const Work& thread, dim3 grid, dim3 block, bool early, Order order, bool check_races, unsigned seed) {
+void run_grid(const Work& thread, dim3 grid, dim3 block, std::size_t shared_bytes, bool early, Order order,
+              bool check_races, unsigned seed) {
   thread_local Block runner;
   thread_local std::vector<unsigned> blocks;
   std::minstd_rand random(seed);
@@ -324,12 +326,18 @@ void run_grid(const Work& thread, dim3 grid, dim3 block, bool early, Order order
   put_in_order(blocks, order, random);
   for (const unsigned i : blocks) {
     blockIdx = {i % grid.x, i / grid.x % grid.y, i / (grid.x * grid.y)};
+    std::memset(shared_memory(), 0xff, shared_bytes);  // NaNs
     runner.run(thread, i, block.x * block.y * block.z, early, order, random);
   }
   races::end_kernel();
 }
 
 }  // namespace
+
+std::byte* shared_memory() {
+  alignas(1024) static thread_local std::byte memory[kSharedBytes];
+  return memory;
+}
 
 int block_barrier(BlockVote vote, int predicate) {
   if (running == nullptr) abort_emulation("__syncthreads outside of a kernel");
@@ -368,8 +376,8 @@ cudaError_t launch(const cudaLaunchConfig_t& configuration, Work thread) {
   if (threads == 0 || threads > kMostThreads || block.z > 64) return remember(cudaErrorInvalidConfiguration);
   if (blocks == 0 || blocks > 0x7fffffff || grid.y > kMostRows || grid.z > kMostRows)
     return remember(cudaErrorInvalidConfiguration);
-  // Plain C++ has no shared memory of a size known at launch.
-  if (configuration.dynamicSmemBytes != 0) return remember(cudaErrorNotSupported);
+  const std::size_t shared_bytes = configuration.dynamicSmemBytes;
+  if (shared_bytes > kSharedBytes) return remember(cudaErrorInvalidValue);
   // A kernel that may start early runs in its turn nevertheless, but must not rely on that.
   bool early = false;
   for (unsigned i = 0; i < configuration.numAttrs; ++i)
@@ -381,8 +389,9 @@ cudaError_t launch(const cudaLaunchConfig_t& configuration, Work thread) {
   const unsigned seed = ++launches;
   const Order order = order_asked_for();
   const bool check_races = std::getenv("ANNULUS_EMULATED_RACES") != nullptr;
-  return enqueue(configuration.stream,
-                 [=, thread = std::move(thread)] { run_grid(thread, grid, block, early, order, check_races, seed); });
+  return enqueue(configuration.stream, [=, thread = std::move(thread)] {
+    run_grid(thread, grid, block, shared_bytes, early, order, check_races, seed);
+  });
 }
 
 }  // namespace emulated
@@ -390,4 +399,8 @@ cudaError_t launch(const cudaLaunchConfig_t& configuration, Work thread) {
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void*) {
   attributes->ptxVersion = 90;
   return cudaSuccess;
+}
+
+cudaError_t cudaFuncSetAttribute(const void*, cudaFuncAttribute, int value) {
+  return value <= static_cast<int>(emulated::kSharedBytes) ? cudaSuccess : emulated::remember(cudaErrorInvalidValue);
 }
