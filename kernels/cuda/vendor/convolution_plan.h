@@ -16,6 +16,7 @@ struct ConvolutionPasses {
   Forward forward{};
   BackwardData backward_data = BackwardData::written;
   BackwardWeights backward_weights = BackwardWeights::rounded;
+  bool own_products = false;  // ConvolutionProblem::own_products
 
   bool operator==(const ConvolutionPasses&) const = default;
 };
@@ -55,8 +56,10 @@ struct NormGradient {
 // reads two and writes the third.
 struct ConvolutionOperands {
   void *input, *weights, *output;
-  void *scale = nullptr, *shift = nullptr;   // if the pass normalizes or ends a block: per channel, in the value type
-  void* norm_input = nullptr;                // if it ends a block or sums the gradient: the norm's values x
+  // If the pass normalizes or ends a block: per channel, in the value type. Of our products in float32; then also if
+  // the pass sums the gradient and does not add elsewhere.
+  void *scale = nullptr, *shift = nullptr;
+  void* norm_input = nullptr;                // the norm's x, if it ends a block, sums the gradient, or is_own()
   void* addend = nullptr;                    // if it ends a block
   void* norm_output = nullptr;               // this and the next: if the pass adds elsewhere
   void* gradient_of_others = nullptr;        // added to the input's gradient
@@ -71,8 +74,8 @@ class ConvolutionPlan {
 
   virtual std::size_t workspace_bytes() const = 0;
 
-  // Returns immediately; the stream does the work. Results are bit-identical from run to run, except for a fused pass's
-  // sums: on an H200 cuDNN adds up large tensors' statistics and gradients in no fixed order.
+  // Returns immediately; the stream does the work. Results are bit-identical from run to run, except for cuDNN's sums
+  // in fused passes: on an H200 cuDNN adds up large tensors' statistics and gradients in no fixed order.
   virtual void run(const ConvolutionOperands& operands, void* workspace, cudaStream_t stream) = 0;
 };
 
@@ -84,12 +87,18 @@ class ConvolutionPlanner {
   virtual std::unique_ptr<ConvolutionPlan> plan(const ConvolutionProblem& problem) = 0;
 
   // Returns the layer's fastest passes. The time of a pass that fuses less includes the separate passes that it needs.
-  // Chooses by measured times: without a tuning file nothing is fused, nor if tuning must be deterministic. REQUIRES:
-  // `layer` has 16-bit values, and no groups.
+  // Chooses by measured times: without a tuning file nothing is fused, by cuDNN only in fp16 and if tuning need not be
+  // deterministic, by our products only if their results are right. REQUIRES: `layer` has 16-bit values, and no groups.
   virtual ConvolutionPasses choose_passes(const ConvolutionProblem& layer, const NormsBeside& norms) = 0;
 };
 
 class TuningBudget;
+
+// Plans a problem that is_own(), a product by our kernel (kernels/cuda/ops/product), in 16 bits. A Forward::normalized
+// input is also written to ConvolutionOperands::input, as at a block's end. Throws Error if there is no kernel for the
+// problem, or not on the current device.
+std::unique_ptr<ConvolutionPlan> plan_own_product(const ConvolutionProblem& problem);
+bool has_own_products();  // on the current device, which must have compute capability 9.0
 
 // Makes a planner for the current device. Chooses plans by the library's heuristics or, if `tuning` names a file, by
 // measurements: measures problems missing in the file once, within the budget, and adds them.

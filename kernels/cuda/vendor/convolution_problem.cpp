@@ -18,14 +18,14 @@ std::string text(const Extent& extent) {
 
 std::string pass_text(const ConvolutionProblem& p) {
   const auto if_so = [](bool so, std::string_view text) { return so ? text : std::string_view(); };
-  return fmt::format("{} convolution{}{}{}{}{}{}",
+  return fmt::format("{} convolution{}{}{}{}{}{}{}",
                      p.is<Forward>()        ? "forward"
                      : p.is<BackwardData>() ? "backward data"
                                             : "backward weights",
                      if_so(p.is(BackwardData::added) || p.adds_elsewhere(), " (added)"),
                      if_so(p.normalizes(), " of a normalized input"), if_so(p.ends_block(), " that ends a block"),
                      if_so(p.has_statistics(), " with statistics"), if_so(p.sums_gradient(), " with gradient sums"),
-                     if_so(p.has_wide_weights(), " to float32"));
+                     if_so(p.has_wide_weights(), " to float32"), if_so(p.is_own(), " by our product"));
 }
 
 }  // namespace

@@ -54,6 +54,8 @@ struct ConvolutionProblem {
   Extent stride;
   Border padding;
   Extent dilation = 1;
+  // Whether the fused forward and backward_data passes are our own products (plan_own_product()) instead of cuDNN's.
+  bool own_products = false;
 
   // Returns the same layer's problem for another pass.
   ConvolutionProblem with(const ConvolutionPass& other) const {
@@ -76,6 +78,8 @@ struct ConvolutionProblem {
   bool adds_elsewhere() const { return is(BackwardData::summed_elsewhere); }
   bool has_wide_weights() const { return is(BackwardWeights::wide); }
   bool is_fused() const { return normalizes() || ends_block() || has_statistics() || sums_gradient(); }
+
+  bool is_own() const { return own_products && is_fused() && !is<BackwardWeights>(); }
 
   // Returns whether the passes are matrix products, with a row per pixel of all images.
   bool is_product() const { return kernel == 1 && stride == 1 && padding == 0; }

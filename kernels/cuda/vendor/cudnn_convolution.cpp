@@ -59,10 +59,14 @@ std::unique_ptr<ConvolutionPlanner> make_convolution_planner(const Tuning& tunin
 }
 
 std::vector<std::unique_ptr<ConvolutionPlan>> all_convolution_plans(const ConvolutionProblem& problem) {
+  std::vector<std::unique_ptr<ConvolutionPlan>> all;
+  if (problem.is_own()) {
+    all.push_back(plan_own_product(problem));
+    return all;
+  }
   cudnn::Handle handle = cudnn::make_handle();
   cudnn::Descriptor device = cudnn::device_properties(handle.get());
   const ConvolutionEngines engines(std::move(handle), std::move(device));
-  std::vector<std::unique_ptr<ConvolutionPlan>> all;
   for (const BuiltPointer& built : engines.usable(problem, std::numeric_limits<std::size_t>::max()))
     all.push_back(engines.plan(built));
   return all;

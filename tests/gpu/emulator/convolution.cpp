@@ -279,7 +279,7 @@ std::unique_ptr<ConvolutionPlanner> make_convolution_planner(const Tuning& tunin
 
 std::vector<std::unique_ptr<ConvolutionPlan>> all_convolution_plans(const ConvolutionProblem& problem) {
   std::vector<std::unique_ptr<ConvolutionPlan>> all;
-  all.push_back(make_convolution_planner()->plan(problem));
+  all.push_back(problem.is_own() ? plan_own_product(problem) : make_convolution_planner()->plan(problem));
   return all;
 }
 

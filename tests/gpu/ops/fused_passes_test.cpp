@@ -9,6 +9,7 @@
 
 #include "kernels/base/error.h"
 #include "kernels/base/random.h"
+#include "kernels/cuda/vendor/own_product_check.h"
 #include "tests/gpu/ops/gpu.h"
 
 namespace annulus {
@@ -94,6 +95,14 @@ class Trial {
       norm_output.set(rectified_output);
       norm_scale.set(std::vector<float>(p.channels));
       norm_shift.set(std::vector<float>(p.channels, cuda::kShiftBelowZero));
+    } else if (p.is_own() && p.sums_gradient()) {  // reads scale and shift for the values before the norm
+      std::vector<float> factors(p.channels), offsets(p.channels);
+      for (std::size_t c = 0; c < p.channels; ++c) {
+        factors[c] = static_cast<float>(inverse[c] * norm_scale[c]);
+        offsets[c] = static_cast<float>(norm_shift[c] - mean[c] * factors[c]);
+      }
+      scale.set(factors);
+      shift.set(offsets);
     }
     if (p.is<Forward>())
       expect_forward();
@@ -140,10 +149,9 @@ class Trial {
 
  private:
   static constexpr int kRuns = 4;
-  static constexpr double kRounded = 1e-3, kSummed = 1e-3;  // errors of values in fp16, and of sums
 
-  Array channels(DataType type, float low, float high) { return {gpu, type, p.channels, low, high}; }
-  Array inputs(float low, float high) { return {gpu, DataType::f16, count, low, high}; }
+  Array channels(DataType of, float low, float high) { return {gpu, of, p.channels, low, high}; }
+  Array inputs(float low, float high) { return {gpu, type, count, low, high}; }
 
   Numbers rectified(const Array& from, const Array* more) const {
     Numbers values(count);
@@ -157,7 +165,7 @@ class Trial {
   // The forward pass's input, which other passes may read as well.
   Numbers values_of_input() const {
     if (p.ends_block()) return rectified(norm_input, &addend);
-    return p.normalizes() ? rectified(input, nullptr) : input.values();
+    return p.normalizes() ? rectified(p.is_own() ? norm_input : input, nullptr) : input.values();
   }
 
   void expect_forward() {
@@ -172,11 +180,11 @@ class Trial {
       sum[i % p.filters] += y[i];
       square[i % p.filters] += y[i] * y[i];
     }
-    results.push_back({"output", &output, y, kRounded, true});
-    if (p.ends_block()) results.push_back({"end of the block", &input, x, kRounded, true});
+    results.push_back({"output", &output, y, rounded, true});
+    if (p.ends_block() || (p.is_own() && p.normalizes())) results.push_back({"input", &input, x, rounded, true});
     if (!p.has_statistics()) return;
-    results.push_back({"sums", &sums, sum, kSummed, false});
-    results.push_back({"squares", &squares, square, kSummed, false});
+    results.push_back({"sums", &sums, sum, summed, p.is_own()});
+    results.push_back({"squares", &squares, square, summed, p.is_own()});
   }
 
   void expect_backward_data() {
@@ -195,9 +203,9 @@ class Trial {
       sum[c] += gradient[i];
       normalized_sums[c] += gradient[i] * normalized;
     }
-    results.push_back({"gradient", &input, gradient, kRounded, true});
-    results.push_back({"sum", &gradient_sum, sum, kSummed, false});
-    results.push_back({"normalized sum", &normalized_sum, normalized_sums, kSummed, false});
+    results.push_back({"gradient", &input, gradient, rounded, true});
+    results.push_back({"sum", &gradient_sum, sum, summed, p.is_own()});
+    results.push_back({"normalized sum", &normalized_sum, normalized_sums, summed, p.is_own()});
   }
 
   void expect_backward_weights() {
@@ -208,7 +216,7 @@ class Trial {
       for (std::size_t f = 0; f < p.filters; ++f)
         for (std::size_t c = 0; c < p.channels; ++c) gradient[f * each + w + c] += output[out + f] * x[in + c];
     });
-    results.push_back({"gradient", &weights, gradient, kRounded, true});
+    results.push_back({"gradient", &weights, gradient, rounded, true});
   }
 
   cuda::ConvolutionOperands operands() {
@@ -227,16 +235,20 @@ class Trial {
                      normalized_sum.floats(), unused[0].floats(), unused[1].floats(), unused[2].floats()}};
   }
 
-  test::Gpu gpu{Precision::fp16};
   ConvolutionProblem p;
+  DataType type = value_type(p.precision);
+  // Errors of values in 16 bits, and of sums.
+  double rounded = type == DataType::f16 ? 1e-3 : 8e-3, summed = rounded;
+  test::Gpu gpu{p.precision};
   std::size_t count = p.batch * p.height * p.width * p.channels;
   // Sums of products have a std of about 1.
   float bound = 3 / std::sqrt(static_cast<float>(p.kernel.area() * (p.is<Forward>() ? p.channels : p.filters)));
   Array input = inputs(-1, 1), norm_input = inputs(-2, 2), addend = inputs(-1, 1), norm_output = inputs(-1, 1),
         others = inputs(-1, 1);
-  Array weights{gpu, DataType::f16, p.filters* p.kernel.area() * p.channels, -bound, bound};
-  Array output{gpu, DataType::f16, p.batch* p.output_height() * p.output_width() * p.filters, -1, 1};
-  Array scale = channels(DataType::f16, 0.5f, 1.5f), shift = channels(DataType::f16, -0.5f, 0.5f);
+  Array weights{gpu, type, p.filters* p.kernel.area() * p.channels, -bound, bound};
+  Array output{gpu, type, p.batch* p.output_height() * p.output_width() * p.filters, -1, 1};
+  DataType of_factors = p.is_own() ? DataType::f32 : type;
+  Array scale = channels(of_factors, 0.5f, 1.5f), shift = channels(of_factors, -0.5f, 0.5f);
   Array sums{gpu, DataType::f32, p.filters, 0, 1}, squares{gpu, DataType::f32, p.filters, 0, 1};
   Array mean = channels(DataType::f32, -0.5f, 0.5f), inverse = channels(DataType::f32, 0.5f, 1.5f),
         norm_scale = channels(DataType::f32, 0.5f, 1.5f), norm_shift = channels(DataType::f32, -0.5f, 0.5f),
@@ -270,6 +282,17 @@ void check_block_end(const ConvolutionProblem& layer) {
     check_all_plans(layer.with(pass));
 }
 
+void check_own_products(ConvolutionProblem layer, const std::vector<Precision>& precisions) {
+  layer.own_products = true;
+  for (const Precision precision : precisions) {
+    layer.precision = precision;
+    for (const auto input : {Forward::stored, Forward::normalized, Forward::block_end})
+      check_all_plans(layer.with(Forward{input, true}));
+    for (const auto pass : {BackwardData::summed, BackwardData::summed_elsewhere}) check_all_plans(layer.with(pass));
+  }
+  check_all_plans(layer.with(Forward{Forward::normalized}));
+}
+
 ConvolutionProblem layer(std::size_t batch, std::size_t channels, std::size_t side, std::size_t filters,
                          std::size_t kernel, std::size_t stride = 1) {
   return {Forward{}, Precision::fp16, batch, channels, side, side, filters, kernel, stride, kernel / 2};
@@ -283,6 +306,35 @@ TEST_CASE("on a GPU: every plan of a fused pass over few values, against float64
   check_passes(layer(2, 8, 7, 24, 3, 2));
   check_block_end(layer(3, 24, 9, 16, 1));
   check_block_end(layer(2, 16, 5, 8, 1));
+}
+
+TEST_CASE("on a GPU: our own products with batch norms' passes, against float64", "[fused_passes]") {
+  if (!cuda::has_own_products()) return;
+  const std::vector<Precision> both{Precision::bf16, Precision::fp16};
+  check_own_products(layer(3, 24, 9, 16, 1), both);                // tails of everything
+  check_own_products(layer(1, 8, 1, 8, 1), both);                  // a single pixel
+  check_own_products(layer(2, 72, 8, 136, 1), {Precision::bf16});  // several chunks and tiles of columns
+  check_own_products(layer(5, 8, 13, 64, 1), {Precision::fp16});   // several tiles of rows in a block
+}
+
+TEST_CASE("on a GPU: tuning finds our own products' results right", "[fused_passes]") {
+  if (!cuda::has_own_products()) return;
+  ConvolutionProblem one = layer(256, 512, 7, 2048, 1);
+  one.own_products = true;
+  one.precision = GENERATE(Precision::bf16, Precision::fp16);
+  const auto pass = GENERATE(values<ConvolutionPass>(
+      {Forward{Forward::stored, true}, Forward{Forward::normalized, true}, Forward{Forward::block_end, true},
+       Forward{Forward::normalized}, BackwardData::summed, BackwardData::summed_elsewhere}));
+  CHECK(cuda::own_product_agrees(one.with(pass)));
+}
+
+TEST_CASE("on a GPU: our own products of ResNet-50's layers, against float64", "[.][fused_passes]") {
+  if (!cuda::has_own_products()) return;
+  for (const std::size_t narrow : {64, 128, 256, 512}) {
+    const std::size_t side = 3584 / narrow;
+    check_own_products(layer(4, narrow, side, 4 * narrow, 1), {Precision::bf16, Precision::fp16});
+    check_own_products(layer(4, 4 * narrow, side, narrow, 1), {Precision::bf16, Precision::fp16});
+  }
 }
 
 TEST_CASE("on a GPU: every plan of ResNet-50's fused passes, against float64", "[.][fused_passes]") {
