@@ -225,6 +225,7 @@ class Builder {
 std::vector<Operand> operands(const ConvolutionProblem& problem) {
   std::vector<Operand> all{kInput, kWeights, kOutput};
   if (problem.normalizes()) all.insert(all.end(), {kScale, kShift});
+  if (problem.is_own()) all.insert(all.end(), {kNormInput, kScale, kShift});
   if (problem.ends_block()) all.insert(all.end(), {kNormInput, kScale, kShift, kAddend});
   if (problem.has_statistics()) all.insert(all.end(), {kSums, kSquares});
   if (problem.sums_gradient())
@@ -236,7 +237,8 @@ std::vector<Operand> operands(const ConvolutionProblem& problem) {
 }
 
 std::size_t bytes(const ConvolutionProblem& problem, Operand operand) {
-  const bool wide = operand >= kSums || (operand == kWeights && problem.has_wide_weights());
+  const bool wide = operand >= kSums || (operand == kWeights && problem.has_wide_weights()) ||
+                    ((operand == kScale || operand == kShift) && problem.is_own());
   return elements(extents(problem, operand)) * size_of(wide ? DataType::f32 : value_type(problem.precision));
 }
 

@@ -38,7 +38,7 @@ enum Operand : std::int64_t {
   kFirstIntermediate
 };
 
-std::vector<Operand> operands(const ConvolutionProblem& problem);  // all in a pass
+std::vector<Operand> operands(const ConvolutionProblem& problem);  // all in a pass; may name one twice, if is_own()
 
 using Addresses = std::array<void*, kFirstIntermediate - 1>;  // the operands' from kInput on
 inline Addresses addresses(const ConvolutionOperands& operands) {
@@ -46,7 +46,7 @@ inline Addresses addresses(const ConvolutionOperands& operands) {
 }
 std::size_t bytes(const ConvolutionProblem& problem, Operand operand);  // in device memory
 
-// Returns cuDNN's graph for a pass. REQUIRES: the problem is sound and has no wide weights.
+// Returns cuDNN's graph for a pass. REQUIRES: the problem is sound, has no wide weights, and is not our own product's.
 cudnn::Graph convolution_graph(const ConvolutionProblem& problem);
 
 }  // namespace annulus::cuda

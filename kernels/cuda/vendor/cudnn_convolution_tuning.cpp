@@ -13,10 +13,13 @@
 #include "kernels/base/error.h"
 #include "kernels/cuda/runtime/runtime.h"
 #include "kernels/cuda/vendor/cudnn_convolution_graph.h"
+#include "kernels/cuda/vendor/own_product_check.h"
 #include "kernels/cuda/vendor/stopwatch.h"
 
 namespace annulus::cuda {
 namespace {
+
+constexpr double kNever = std::numeric_limits<double>::infinity();
 
 // Memory to measure a problem on.
 class Scratch {
@@ -24,13 +27,14 @@ class Scratch {
   explicit Scratch(const ConvolutionProblem& problem) {
     Addresses all{};
     for (const Operand operand : operands(problem)) {
+      if (memory_.contains(operand)) continue;
       memory_[operand] = allocate_numbers(bytes(problem, operand));
       all[static_cast<std::size_t>(operand - kInput)] = memory_[operand].view().address;
     }
     operands_ = std::bit_cast<ConvolutionOperands>(all);
   }
 
-  double measure(ConvolutionPlan& plan, double least = std::numeric_limits<double>::infinity()) {
+  double measure(ConvolutionPlan& plan, double least = kNever) {
     if (workspace_.view().bytes < plan.workspace_bytes()) workspace_ = allocate_device(plan.workspace_bytes());
     return stopwatch_.measure([&](cudaStream_t stream) { plan.run(operands_, workspace_.view().address, stream); },
                               least);
@@ -66,23 +70,50 @@ BuiltPointer ConvolutionTuner::first(const ConvolutionProblem& problem) {
   return built;
 }
 
-ConvolutionPasses ConvolutionTuner::choose_passes(const ConvolutionProblem& layer, const NormsBeside& beside) {
-  const NormsBeside norms = fuses_ ? beside : NormsBeside{};
-  const bool elsewhere = norms.before == NormsBeside::block_end;
-  const bool summed = norms.before != NormsBeside::none && summed_is_faster(layer, elsewhere);
-  const ConvolutionPasses with_statistics{.forward = {.statistics = norms.after}};
-  ConvolutionPasses all = with_statistics;
-  if (norms.before == NormsBeside::rectified) {
-    all.forward.input = Forward::normalized;
-    all.backward_weights = BackwardWeights::of_normalized;
+ConvolutionPasses ConvolutionTuner::choose_passes(const ConvolutionProblem& layer, const NormsBeside& norms) {
+  const bool library = fuses_ && layer.precision == Precision::fp16;  // cuDNN has no such plans in bf16
+  const bool own = layer.is_product() && norms != NormsBeside{} && (!engines_.can_run() || has_own_products());
+  // Compares with our products only what is complete: the passes and what is left to the norms.
+  TimedPasses best = fastest_passes(layer, library || own ? norms : NormsBeside{}, library);
+  if (own) {
+    ConvolutionProblem ours = layer;
+    ours.own_products = true;
+    const TimedPasses timed = fastest_passes(ours, norms, true);
+    if (timed.microseconds < best.microseconds) best = timed;
   }
-  if (elsewhere && summed) all.forward.input = Forward::block_end;  // else backward needs the bits of the ReLU
-  const auto cost = [&](const ConvolutionPasses& passes) { return step_microseconds(layer, all, passes); };
-  ConvolutionPasses passes = std::ranges::min(std::array{ConvolutionPasses{}, with_statistics, all}, {}, cost);
-  if (summed) passes.backward_data = elsewhere ? BackwardData::summed_elsewhere : BackwardData::summed;
-  if (layer.is_product() && passes.backward_weights == BackwardWeights::rounded && wide_weights_are_faster(layer))
-    passes.backward_weights = BackwardWeights::wide;
-  return passes;
+  if (layer.is_product() && best.passes.backward_weights == BackwardWeights::rounded && wide_weights_are_faster(layer))
+    best.passes.backward_weights = BackwardWeights::wide;
+  return best.passes;
+}
+
+// `fuses`: whether passes may be fused; if not, `norms` only count in the time.
+ConvolutionTuner::TimedPasses ConvolutionTuner::fastest_passes(const ConvolutionProblem& layer,
+                                                               const NormsBeside& norms, bool fuses) {
+  const bool elsewhere = norms.before == NormsBeside::block_end;
+  const double data = norms.before == NormsBeside::none ? 0 : data_microseconds(layer, elsewhere);
+  const BackwardData pass = elsewhere ? BackwardData::summed_elsewhere : BackwardData::summed;
+  const double with_sums = norms.before == NormsBeside::none || !fuses ? kNever : microseconds(layer.with(pass));
+  const bool summed = with_sums < data;
+  ConvolutionPasses possible{.forward = {.statistics = norms.after}};
+  ConvolutionPasses with_statistics = possible, all = possible;
+  with_statistics.own_products = all.own_products = layer.own_products;
+  if (elsewhere) possible.forward.input = Forward::block_end;
+  if (norms.before == NormsBeside::rectified) possible.forward.input = Forward::normalized;
+  // At a block's end backward else needs the bits of the ReLU. Ours computes inputs only along with statistics: so the
+  // output is read in backward, and if it is recomputed, the input is, too.
+  if (elsewhere ? summed : !layer.own_products || norms.after) all.forward.input = possible.forward.input;
+  if (all.forward.input == Forward::normalized && !layer.own_products)
+    all.backward_weights = BackwardWeights::of_normalized;
+  std::vector<ConvolutionPasses> candidates{ConvolutionPasses{}};
+  if (fuses) candidates.insert(candidates.end(), {with_statistics, all});
+  const auto cost = [&](const ConvolutionPasses& passes) { return step_microseconds(layer, possible, passes); };
+  ConvolutionPasses passes = std::ranges::min(candidates, {}, cost);
+  const double forward = cost(passes);
+  if (summed) {
+    passes.backward_data = pass;
+    passes.own_products = layer.own_products;
+  }
+  return {passes, forward + std::min(data, with_sums)};
 }
 
 // Returns the time of forward and backward_weights, plus a batch norm pass for work that is possible and not done: the
@@ -98,13 +129,13 @@ double ConvolutionTuner::step_microseconds(const ConvolutionProblem& layer, cons
   return sum;
 }
 
-// Apart, a batch norm pass reads two values per input value, which takes at least a copy's time. At a block's end, the
-// next pass also writes the addend's gradient, which then differs from the output's.
-bool ConvolutionTuner::summed_is_faster(const ConvolutionProblem& layer, bool elsewhere) {
+// Returns the time of backward_data without the gradient's sums, plus a batch norm pass that reads two values per input
+// value, which takes at least a copy's time. At a block's end, the next pass also writes the addend's gradient, which
+// then differs from the output's.
+double ConvolutionTuner::data_microseconds(const ConvolutionProblem& layer, bool elsewhere) {
   const double copies = elsewhere ? 1.5 : 1;
-  return microseconds(layer.with(elsewhere ? BackwardData::summed_elsewhere : BackwardData::summed)) <
-         microseconds(layer.with(elsewhere ? BackwardData::added : BackwardData::written)) +
-             copies * copy_microseconds(bytes(layer, kInput));
+  return microseconds(layer.with(elsewhere ? BackwardData::added : BackwardData::written)) +
+         copies * copy_microseconds(bytes(layer, kInput));
 }
 
 template <class Measure>
@@ -133,7 +164,7 @@ bool ConvolutionTuner::wide_weights_are_faster(const ConvolutionProblem& layer) 
     try {
       return Scratch(wide).measure(*engines_.plan_product(wide));
     } catch (const Error&) {
-      return std::numeric_limits<double>::infinity();
+      return kNever;
     }
   };
   return known_or(to_string(wide), measure) < apart;
@@ -142,10 +173,11 @@ bool ConvolutionTuner::wide_weights_are_faster(const ConvolutionProblem& layer) 
 double ConvolutionTuner::microseconds(const ConvolutionProblem& problem) {
   const std::string name = to_string(problem);
   if (!file_.find(name)) {
+    if (problem.is_own() && !engines_.can_run()) return kNever;
     if (budget_->spent()) return leave_out(name);
     expect_gpu(name);
     try {
-      measure(problem);
+      problem.is_own() ? measure_own(problem) : static_cast<void>(measure(problem));
     } catch (const Error&) {
       file_.add(name, {});
     }
@@ -169,7 +201,7 @@ BuiltPointer ConvolutionTuner::measure(const ConvolutionProblem& problem) {
   const TuningBudget::Spending spending(*budget_);
   Scratch scratch(problem);
   BuiltPointer best;
-  double least = std::numeric_limits<double>::infinity();
+  double least = kNever;
   std::string objection;
   const std::size_t most = problem.is_fused() ? kMostFused : std::numeric_limits<std::size_t>::max();
   for (const BuiltPointer& built : engines_.usable(problem, most)) {
@@ -187,6 +219,13 @@ BuiltPointer ConvolutionTuner::measure(const ConvolutionProblem& problem) {
   if (!best) fail("none of cuDNN's plans for a {} can be measured ({})", to_string(problem), objection);
   file_.add(to_string(problem), {best->configuration.choice, least});
   return best;
+}
+
+void ConvolutionTuner::measure_own(const ConvolutionProblem& problem) {
+  budget_->begin_problem();
+  const TuningBudget::Spending spending(*budget_);
+  if (!own_product_agrees(problem)) fail("a {} has wrong results", to_string(problem));
+  file_.add(to_string(problem), {.microseconds = Scratch(problem).measure(*plan_own_product(problem))});
 }
 
 void ConvolutionTuner::expect_gpu(const std::string& name) const {

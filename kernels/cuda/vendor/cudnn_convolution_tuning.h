@@ -30,7 +30,13 @@ class ConvolutionTuner {
   ConvolutionPasses choose_passes(const ConvolutionProblem& layer, const NormsBeside& norms);
 
  private:
-  bool summed_is_faster(const ConvolutionProblem& layer, bool elsewhere);
+  struct TimedPasses {
+    ConvolutionPasses passes;
+    double microseconds;  // with the batch norms' passes that are left
+  };
+
+  TimedPasses fastest_passes(const ConvolutionProblem& layer, const NormsBeside& norms, bool fuses);
+  double data_microseconds(const ConvolutionProblem& layer, bool elsewhere);
   bool wide_weights_are_faster(const ConvolutionProblem& layer);
   double step_microseconds(const ConvolutionProblem& layer, const ConvolutionPasses& possible,
                            const ConvolutionPasses& passes);
@@ -44,6 +50,7 @@ class ConvolutionTuner {
   double leave_out(const std::string& name);  // counts it as slow, from now on
   BuiltPointer first(const ConvolutionProblem& problem);
   BuiltPointer measure(const ConvolutionProblem& problem);
+  void measure_own(const ConvolutionProblem& problem);  // throws Error if our product's results are wrong
   void expect_gpu(const std::string& name) const;
 
   ConvolutionTuning file_;

@@ -229,8 +229,8 @@ class EmulatedConvolution final : public ConvolutionPlan {
 };
 
 // If plans are chosen by measurements and need not be deterministic, all fusions are that cuDNN has plans for on an
-// H200: it normalizes inputs only along with statistics, adds the gradients of a strided convolution's input only
-// without their sums, and writes wide weights only if inputs are not normalized.
+// H200: it normalizes inputs only along with statistics, adds gradients to a strided convolution's input only without
+// sums, and writes wide weights only if inputs are not normalized. Other fusions are our own products'.
 class EmulatedConvolutions final : public ConvolutionPlanner {
  public:
   explicit EmulatedConvolutions(const Tuning& tuning)
@@ -253,7 +253,7 @@ class EmulatedConvolutions final : public ConvolutionPlanner {
   ConvolutionPasses choose_passes(const ConvolutionProblem& p, const NormsBeside& norms) override {
     ConvolutionPasses passes;
     if (measures_ && p.is_product()) passes.backward_weights = BackwardWeights::wide;
-    if (!fuses_) return passes;
+    if (!fuses_ || p.precision != Precision::fp16) return measures_ ? with_own_products(passes, p, norms) : passes;
     passes.forward.statistics = norms.after;
     if (norms.before == NormsBeside::rectified) {
       passes.backward_data = BackwardData::summed;
@@ -268,6 +268,20 @@ class EmulatedConvolutions final : public ConvolutionPlanner {
   }
 
  private:
+  static ConvolutionPasses with_own_products(ConvolutionPasses passes, const ConvolutionProblem& p,
+                                             const NormsBeside& norms) {
+    if (!(passes.own_products = p.is_product() && norms != NormsBeside{})) return passes;
+    passes.forward.statistics = norms.after;
+    if (norms.before == NormsBeside::rectified) {
+      passes.backward_data = BackwardData::summed;
+      if (norms.after) passes.forward.input = Forward::normalized;
+    } else if (norms.before == NormsBeside::block_end) {
+      passes.backward_data = BackwardData::summed_elsewhere;
+      passes.forward.input = Forward::block_end;
+    }
+    return passes;
+  }
+
   bool measures_, fuses_;
 };
 

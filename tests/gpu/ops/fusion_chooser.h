@@ -33,7 +33,8 @@ class FusionChooser final : public cuda::ConvolutionPlanner {
     passes.forward.statistics = wanted_.forward.statistics && norms.after;
     using enum cuda::BackwardData;
     passes.backward_data = if_possible(wanted_.backward_data, summed, summed_elsewhere);
-    if (passes.forward.input == cuda::Forward::normalized)
+    passes.own_products = wanted_.own_products && layer.is_product();
+    if (passes.forward.input == cuda::Forward::normalized && !passes.own_products)
       passes.backward_weights = cuda::BackwardWeights::of_normalized;
     else if (wanted_.backward_weights == cuda::BackwardWeights::wide && layer.is_product())
       passes.backward_weights = cuda::BackwardWeights::wide;

@@ -194,11 +194,15 @@ TEST_CASE("on a GPU: the reader of a block's end that has a plan for it runs fir
 
 TEST_CASE("on a GPU: a convolution does the passes of the batch norm before it that are chosen") {
   const bool normalized = GENERATE(false, true), gradient_sums = GENERATE(false, true), relu = GENERATE(false, true);
-  CAPTURE(normalized, gradient_sums, relu);
+  const bool own = GENERATE(false, true);
+  if (own && !cuda::has_own_products()) return;
+  CAPTURE(normalized, gradient_sums, relu, own);
   test::Gpu gpu(Precision::fp16);
   gpu.context.convolutions = std::make_unique<test::FusionChooser>(
       cuda::ConvolutionPasses{{normalized ? cuda::Forward::normalized : cuda::Forward::stored, true},
-                              gradient_sums ? cuda::BackwardData::summed : cuda::BackwardData::written});
+                              gradient_sums ? cuda::BackwardData::summed : cuda::BackwardData::written,
+                              cuda::BackwardWeights::rounded,
+                              own});
   const auto plan = [&](const Operation& operation, const TensorSpec& input) {
     return cuda::plan_any(operation, {input}, Mode::training, gpu.context);
   };
@@ -207,7 +211,8 @@ TEST_CASE("on a GPU: a convolution does the passes of the batch norm before it t
   const auto after = plan(BatchNorm{}, convolution->output());
   dynamic_cast<NeighbourFusion&>(*convolution).fuse_neighbours({.previous = before.get(), .next = after.get()});
   using enum FusedPasses::Previous;
-  CHECK(convolution->info().fused.previous == (!relu ? none : normalized ? output : gradient_sums ? part : none));
+  const bool does_part = gradient_sums || (own && normalized);
+  CHECK(convolution->info().fused.previous == (!relu ? none : normalized && !own ? output : does_part ? part : none));
 }
 
 TEST_CASE("on a GPU: the first convolution of a block does passes of the batch norm at the end of the one before") {
@@ -245,12 +250,36 @@ TEST_CASE("on a GPU: a convolution without a plan for a chosen pass does nothing
         (refused == cuda::ConvolutionPass(cuda::BackwardData::added) ? output : none));
 }
 
-TEST_CASE("on a GPU: no batch norm is fused in other precisions than fp16, or if results must repeat") {
+TEST_CASE("on a GPU: every output is stored in other precisions than fp16, or if results must repeat") {
   const test::TemporaryFolder folder;
   const auto [precision, deterministic] =
       GENERATE(table<Precision, bool>({{Precision::fp32, false}, {Precision::bf16, false}, {Precision::fp16, true}}));
   TrainingRun run(chain(), {.precision = precision, .tuning = {folder / "tuning.json", deterministic}});
   CHECK(run.left_out().empty());
+}
+
+TEST_CASE("on a GPU: our own products do the passes of the batch norms beside them") {
+  if (!cuda::has_own_products()) return;
+  const struct {
+    const char* name;
+    Graph graph;
+  } cases[] = {{"chain", chain()},
+               {"synchronized", synchronize_batch_norms(chain())},
+               {"statistics that do not change", freeze(chain(), {"b.bn.running_*"})},
+               {"residual blocks", residual()},
+               {"residual blocks, recomputed", recompute_blocks(residual())},
+               {"a projection without a stride", projected()},
+               {"frozen below", freeze(chain(), {"a"})}};
+  for (const Precision precision : {Precision::bf16, Precision::fp16})
+    for (const auto& [name, graph] : cases) {
+      CAPTURE(name, to_string(precision));
+      const test::TemporaryFolder folder;
+      TrainingRun ours(graph, {.precision = precision, .tuning = {folder / "tuning.json"}});
+      TrainingRun plain(graph, {.precision = precision});
+      const double tolerance = test::tolerance(precision);
+      CHECK(ours.step(Mode::inference) == Approx(plain.step(Mode::inference)).epsilon(tolerance));
+      test::check_close_training(ours, plain, tolerance, precision == Precision::fp16 ? 0x1p-4 : 0x1p-2);
+    }
 }
 
 }  // namespace annulus

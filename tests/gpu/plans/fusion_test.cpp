@@ -155,6 +155,11 @@ class File {
   void add(const ConvolutionPass& pass, double microseconds) {
     tuning_.add(to_string(problem_.with(pass)), {.microseconds = microseconds});
   }
+  void add_own(const ConvolutionPass& pass, double microseconds) {
+    ConvolutionProblem own = problem_.with(pass);
+    own.own_products = true;
+    tuning_.add(to_string(own), {.microseconds = microseconds});
+  }
   void add_copy(std::size_t bytes, double microseconds) {
     tuning_.add(fmt::format("copy of {} bytes", bytes), {.microseconds = microseconds});
   }
@@ -232,6 +237,31 @@ TEST_CASE("the end of a block is fused if that was measured to be faster") {
   CHECK(chosen(kNever, 169) == both);
   CHECK(chosen(194, 171) == kOnlyStatistics);
   CHECK(chosen(194, kNever) == kOnlyStatistics);
+}
+
+TEST_CASE("a convolution is our own product if that was measured to be faster") {
+  const ConvolutionProblem one{Forward{}, Precision::bf16, 256, 64, 56, 56, 256, 1, 1, 0};
+  const auto chosen = [&](double forward, double data) {
+    File file(one);
+    file.add(Forward{}, 100);
+    file.add_own(kStatistics, 110);
+    file.add_own(kNormalized, forward);
+    file.add(BackwardWeights::rounded, 90);
+    file.add(BackwardWeights::wide, kNever);
+    file.add(BackwardData::written, 80);
+    file.add_own(BackwardData::summed, data);
+    file.add_copy(49152, 3);
+    file.add_copy(102760448, 60);
+    file.add_copy(411041792, 240);
+    return file.choose(kBeside, true);
+  };
+  const ConvolutionPasses statistics{.forward = kStatistics, .own_products = true};
+  const ConvolutionPasses all{kNormalized, BackwardData::summed, BackwardWeights::rounded, true};
+  // Apart, forward and backward take a copy of the input more, and statistics half a copy of the output.
+  CHECK(chosen(169, 139) == all);
+  CHECK(chosen(171, 141) == statistics);
+  CHECK(chosen(171, 139) == ConvolutionPasses{kStatistics, BackwardData::summed, BackwardWeights::rounded, true});
+  CHECK(chosen(kNever, kNever) == statistics);
 }
 
 TEST_CASE("the gradient of a 1x1 convolution's weights is a product in float32 if that was measured to be faster") {

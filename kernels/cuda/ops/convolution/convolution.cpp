@@ -55,9 +55,16 @@ class ConvolutionOp : public Op, public NeighbourFusion {
     passes_ = planned_or_plain(context_.convolutions->choose_passes(layer_.problem, norms));
     forward_ = planned_forward();
     if (passes_.forward.statistics) sums_ = after->take_statistics();
-    if (passes_.backward_data != BackwardData::written) norm_ = before->take_gradient_sums();
+    const bool computes_input = passes_.forward.input != Forward::stored;
+    const bool sums_gradient = passes_.backward_data != BackwardData::written;
+    if (sums_gradient) norm_ = before->take_gradient_sums();
     backward_weights_ = planned(passes_.backward_weights);
-    if (passes_.forward.input != Forward::stored) factors_ = before->leave_output();
+    if (!passes_.own_products) {
+      if (computes_input) factors_ = before->leave_output();
+    } else if (computes_input || sums_gradient) {
+      if (computes_input) before->leave_stored_output();
+      factors_ = before->stored_output_factors();
+    }
     info_.fused.previous = previous_passes();
   }
 
@@ -95,11 +102,7 @@ class ConvolutionOp : public Op, public NeighbourFusion {
   }
 
  private:
-  // cuDNN does batch norms' passes in fp16 only.
-  FusibleNorm* norm(Op* neighbour) const {
-    const bool possible = context_.precision == Precision::fp16 && !layer_.transposed;
-    return possible ? dynamic_cast<FusibleNorm*>(neighbour) : nullptr;
-  }
+  FusibleNorm* norm(Op* neighbour) const { return layer_.transposed ? nullptr : dynamic_cast<FusibleNorm*>(neighbour); }
 
   NormsBeside norms_beside(const FusibleNorm* before, bool shared, const FusibleNorm* after) const {
     using Kind = FusibleNorm::Kind;
@@ -113,19 +116,21 @@ class ConvolutionOp : public Op, public NeighbourFusion {
 
   // Returns `chosen`, or passes that do nothing besides if there is no plan for a chosen pass.
   ConvolutionPasses planned_or_plain(const ConvolutionPasses& chosen) {
+    layer_.problem.own_products = chosen.own_products;
     try {
       planned(chosen.forward);
       planned(chosen.backward_data);
       planned(chosen.backward_weights);
       return chosen;
     } catch (const Error&) {
+      layer_.problem.own_products = false;
       return {};
     }
   }
 
   FusedPasses::Previous previous_passes() const {
     using enum FusedPasses::Previous;
-    if (passes_.forward.input == Forward::normalized) return output;
+    if (passes_.forward.input == Forward::normalized) return passes_.own_products ? part : output;
     if (passes_.forward.input == Forward::block_end) return shared_output;
     if (passes_.backward_data == BackwardData::summed_elsewhere) return shared_part;
     return passes_.backward_data == BackwardData::summed ? part : none;
@@ -137,6 +142,7 @@ class ConvolutionOp : public Op, public NeighbourFusion {
 
   std::unique_ptr<ConvolutionPlan> planned(const ConvolutionPass& pass) {
     const ConvolutionProblem one = layer_.problem.with(pass);
+    if (one.is_own()) return plan_own_product(one);
     if (layer_.groups == 1) return context_.convolutions->plan(one);
     return plan_grouped({one, layer_.channels, layer_.filters, layer_.groups}, context_.multiprocessors);
   }

@@ -433,6 +433,11 @@ class BatchNormOp : public Op, public FusibleNorm {
     positive_ = {};
     return {statistics_.scale16, statistics_.shift16};
   }
+  void leave_stored_output() override {
+    left_ = true;
+    positive_ = {};
+  }
+  ChannelFactors stored_output_factors() const override { return {statistics_.factor, statistics_.offset}; }
   NormGradient take_gradient_sums() override {
     constexpr std::size_t kArrays = 7;
     gradient_memory_ = allocate_device(kArrays * columns_.channels * sizeof(float));
@@ -513,7 +518,7 @@ class BatchNormOp : public Op, public FusibleNorm {
   unsigned* counters() const { return data<unsigned>(counters_.view()); }
 
   bool uses_batch_statistics() const { return mode_ == Mode::training && !operation_.frozen_statistics; }
-  bool leaves_output() const { return statistics_.scale16 != nullptr; }
+  bool leaves_output() const { return left_ || statistics_.scale16 != nullptr; }
   PoolAfter<T> after() const { return after_.value_or(PoolAfter<T>{}); }
   // Whether the output's gradient needs no zeros: there is no ReLU, or a convolution has written them.
   bool passes_everywhere() const { return !operation_.relu || gradient_memory_.view(); }
@@ -568,6 +573,7 @@ class BatchNormOp : public Op, public FusibleNorm {
   Buffer sums_memory_, factors_memory_, gradient_memory_;  // only if convolutions do passes of it
   FusibleNorm::ChannelSums sums_{};
   NormGradient norm_gradient_{};
+  bool left_ = false;                  // leave_stored_output()
   std::optional<PoolAfter<T>> after_;  // only if it does a pass of this
   Buffer shared_memory_;               // only if synchronized
   SharedSums shared_{};

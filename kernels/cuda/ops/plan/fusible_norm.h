@@ -15,7 +15,7 @@ class FusibleNorm {
     float *values, *squares;
   };
   struct ChannelFactors {
-    void *scale, *shift;  // in the value type
+    void *scale, *shift;  // in the value type or, of stored outputs, in float32
   };
   struct OutputFactors {
     const float *factor, *offset;
@@ -39,6 +39,9 @@ class FusibleNorm {
   // From now on, forward() computes the factors instead of the output. REQUIRES: Kind::rectified, or Kind::block_end
   // and take_gradient_sums() has been called.
   virtual ChannelFactors leave_output() = 0;
+  // As leave_output(), if the operation that computes the output also stores it.
+  virtual void leave_stored_output() = 0;
+  virtual ChannelFactors stored_output_factors() const = 0;
   // From now on, the operation after the norm writes the gradient before the ReLU, instead of the output's gradient,
   // and that gradient's sums. forward() computes what that takes; at a block's end scale and shift are zeros. REQUIRES:
   // Kind::rectified or Kind::block_end.
