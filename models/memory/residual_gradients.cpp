@@ -32,7 +32,7 @@ bool ActivationPlan::is_read_before(Value first, Value second, std::size_t node)
     if (i == node) continue;
     const auto& inputs = graph_.nodes()[i].inputs;
     if (std::ranges::count(inputs, first) > 0) return false;
-    if (std::ranges::count(inputs, second) > 0 && backward(i) < read) return false;
+    if (std::ranges::count(inputs, second) > 0 && backward(i) <= read) return false;
   }
   return true;
 }

@@ -205,14 +205,16 @@ TEST_CASE("the inputs of a block's end are kept until the next pass computes its
 
 // A residual addition of `shared` and a layer that reads it, or of what another layer made of it.
 TEST_CASE("the gradients of both inputs of an addition have the memory of the output's, if none changes too early") {
-  enum class Case { shared, scratch, read_twice, changed_before };
-  const auto which = GENERATE(Case::shared, Case::scratch, Case::read_twice, Case::changed_before);
+  enum class Case { shared, scratch, read_twice, changed_before, changed_by_reader };
+  const auto which =
+      GENERATE(Case::shared, Case::scratch, Case::read_twice, Case::changed_before, Case::changed_by_reader);
   const bool swapped = GENERATE(false, true);
   CAPTURE(static_cast<int>(which), swapped);
   Graph graph({1, 1, 1});
   Value x = graph.add("input", ImageInput{{0.5f}, {0.5f}}, {Graph::kImages});
   const Value shared = graph.add("shared", Dense{1}, {x});
-  const Value branch = graph.add("branch", Dense{1}, {graph.add("norm", Dense{1}, {shared})});
+  const Value norm = which == Case::changed_by_reader ? shared : graph.add("norm", Dense{1}, {shared});
+  const Value branch = graph.add("branch", Dense{1}, {norm});
   // In backward it runs before the branch, and adds to the gradient of `shared`.
   const Value late = which == Case::changed_before ? graph.add("late", Dense{1}, {shared}) : branch;
   const Value sum = graph.add("sum", Add{}, swapped ? std::vector{shared, branch} : std::vector{branch, shared});
@@ -228,9 +230,9 @@ TEST_CASE("the gradients of both inputs of an addition have the memory of the ou
   CHECK((plan.gradient(shared) == plan.gradient(branch)) == (which == Case::shared));
   if (which != Case::shared) return;
   CHECK(plan.gradient(sum) == plan.gradient(shared));
-  const auto norm = plan.input_gradients(2)[0];
-  CHECK(norm.piece == plan.gradient(shared));
-  CHECK(norm.accumulate);
+  const auto added = plan.input_gradients(2)[0];
+  CHECK(added.piece == plan.gradient(shared));
+  CHECK(added.accumulate);
 }
 
 // The fifth node computes the fourth, from both inputs.

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cmath>
 #include <limits>
 #include <map>
 #include <utility>
@@ -20,6 +21,11 @@ namespace annulus::cuda {
 namespace {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
+
+// Nothing is faster than what has not been measured.
+bool is_faster(double microseconds, double than) {
+  return std::isfinite(than) && microseconds < than;
+}
 
 // Memory to measure a problem on.
 class Scratch {
@@ -79,7 +85,7 @@ ConvolutionPasses ConvolutionTuner::choose_passes(const ConvolutionProblem& laye
     ConvolutionProblem ours = layer;
     ours.own_products = true;
     const TimedPasses timed = fastest_passes(ours, norms, true);
-    if (timed.microseconds < best.microseconds) best = timed;
+    if (is_faster(timed.microseconds, best.microseconds)) best = timed;
   }
   if (layer.is_product() && best.passes.backward_weights == BackwardWeights::rounded && wide_weights_are_faster(layer))
     best.passes.backward_weights = BackwardWeights::wide;
@@ -93,7 +99,7 @@ ConvolutionTuner::TimedPasses ConvolutionTuner::fastest_passes(const Convolution
   const double data = norms.before == NormsBeside::none ? 0 : data_microseconds(layer, elsewhere);
   const BackwardData pass = elsewhere ? BackwardData::summed_elsewhere : BackwardData::summed;
   const double with_sums = norms.before == NormsBeside::none || !fuses ? kNever : microseconds(layer.with(pass));
-  const bool summed = with_sums < data;
+  const bool summed = is_faster(with_sums, data);
   ConvolutionPasses possible{.forward = {.statistics = norms.after}};
   ConvolutionPasses with_statistics = possible, all = possible;
   with_statistics.own_products = all.own_products = layer.own_products;
@@ -107,8 +113,13 @@ ConvolutionTuner::TimedPasses ConvolutionTuner::fastest_passes(const Convolution
   std::vector<ConvolutionPasses> candidates{ConvolutionPasses{}};
   if (fuses) candidates.insert(candidates.end(), {with_statistics, all});
   const auto cost = [&](const ConvolutionPasses& passes) { return step_microseconds(layer, possible, passes); };
-  ConvolutionPasses passes = std::ranges::min(candidates, {}, cost);
-  const double forward = cost(passes);
+  ConvolutionPasses passes = candidates.front();
+  double forward = cost(passes);
+  for (const ConvolutionPasses& others : candidates)
+    if (const double time = cost(others); is_faster(time, forward)) {
+      passes = others;
+      forward = time;
+    }
   if (summed) {
     passes.backward_data = pass;
     passes.own_products = layer.own_products;
@@ -167,7 +178,7 @@ bool ConvolutionTuner::wide_weights_are_faster(const ConvolutionProblem& layer) 
       return kNever;
     }
   };
-  return known_or(to_string(wide), measure) < apart;
+  return is_faster(known_or(to_string(wide), measure), apart);
 }
 
 double ConvolutionTuner::microseconds(const ConvolutionProblem& problem) {

@@ -92,7 +92,8 @@ void ConvolutionTuning::add(const std::string& problem, const Measured& measured
   Json json = read(file_);
   Json& mine = json["platforms"][platform_];
   for (const auto& [name, value] : measured_)
-    if (!value.unmeasured || !mine.contains(name)) mine[name] = to_json(value);
+    if (!value.unmeasured || !mine.contains(name) || (value.choice && mine[name].value("unmeasured", false)))
+      mine[name] = to_json(value);
   replace(file_, json.dump(1) + '\n');
 }
 

@@ -65,6 +65,14 @@ TEST_CASE("a choice that was not measured is known as such, and does not replace
   CHECK_FALSE(ConvolutionTuning(folder / "tuning.json", "A").find("problem")->unmeasured);
 }
 
+TEST_CASE("a choice is kept for a problem that was left out before") {
+  const TemporaryFolder folder;
+  ConvolutionTuning tuning(folder / "tuning.json", "A");
+  tuning.add("problem", {.unmeasured = true});
+  tuning.add("problem", {.choice = kFirst.choice, .unmeasured = true});
+  CHECK(ConvolutionTuning(folder / "tuning.json", "A").find("problem")->choice == kFirst.choice);
+}
+
 // Candidates with these times in microseconds, 0 for one that does not run.
 struct Candidates {
   std::vector<double> times;
