@@ -39,6 +39,8 @@ def one_round(model, options):
             row = predict(ANNULUS, alone["profile"], options.ranks, "--fit", file.name)
         except subprocess.CalledProcessError as error:  # a link that fits badly, as on a busy machine
             give_up(f"{model}: {error.stderr.strip()}")
+        except subprocess.TimeoutExpired as error:
+            give_up(f"{model}: {error}")
     return alone["rows"][0]["images_per_second"], row["images_per_second"], together["rows"][0]["images_per_second"]
 
 

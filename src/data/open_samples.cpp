@@ -27,12 +27,13 @@ bool has_text(const std::vector<std::filesystem::path>& files, const std::string
 void expect_split(const std::vector<std::filesystem::path>& files, const std::string& split) {
   std::vector<std::string> present;
   try {
+    if (has_split(files, split)) return;
     for (const std::string other : {"train", "validation", "test"})
       if (has_split(files, other)) present.push_back(other);
   } catch (const Error&) {
     return;
   }
-  if (present.empty() || std::ranges::find(present, split) != present.end()) return;
+  if (present.empty()) return;
   fail("{}{}: no {} split, but {}{}", files.front().string(), files.size() > 1 ? " and the other data files" : "",
        split, fmt::join(present, " and "), split == "train" ? "" : " (see --split)");
 }

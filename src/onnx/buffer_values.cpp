@@ -40,22 +40,26 @@ class Reals {
 };
 
 // Whether pairs of elements are a sine and a cosine, in whichever order. Ones beside zeros, as new norms have them, are
-// none.
+// none, nor are gains of sqrt(1/2).
 template <class Pair>
 bool are_sines(std::size_t pairs, const Pair& pair) {
   std::size_t between = 0;
+  double least = 1, largest = -1;
   for (std::size_t i = 0; i < pairs; ++i) {
     const auto [a, b] = pair(i);
     if (!(std::fabs(a * a + b * b - 1) < 2e-3)) return false;
     between += std::fabs(a * b) > 0.05;
+    least = std::min(least, double{a});
+    largest = std::max(largest, double{a});
   }
-  return between >= 2;
+  return between >= 2 && largest - least > 0.05;
 }
 
 // Whether a table's rows have sines and cosines side by side, or in halves.
 bool has_sines(const Reals& table) {
   const std::size_t row = table.shape().empty() ? 0 : table.shape().back();
   if (row == 0 || row % 2 != 0 || table.size() < 2 * row) return false;
+  if (row == 2 && table.shape().size() < 3) return false;  // a small orthogonal matrix
   const std::size_t half = row / 2;
   return are_sines(table.size() / 2, [&](std::size_t i) { return std::pair(table[2 * i], table[2 * i + 1]); }) ||
          are_sines(table.size() / 2, [&](std::size_t i) {

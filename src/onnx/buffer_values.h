@@ -6,7 +6,7 @@
 
 namespace annulus {
 
-// Finds stored tensors with values that PyTorch's buffers have, and that no training gives a parameter:
+// Finds stored tensors with values that PyTorch's buffers have, and that training hardly gives a parameter:
 // - sines and cosines of the same angles, in two tensors, or in a tensor's halves or neighbours: positions;
 // - a geometric sequence, from which such angles are computed;
 // - 0 and numbers so low that an attention weight becomes 0: a mask.

@@ -31,16 +31,12 @@ constexpr std::int64_t kFirstOperators = 11, kLastOperators = 23;
 const std::array kFixedInputs{FixedInput{"attention_mask", 1, "hides padding"},
                               FixedInput{"token_type_ids", 0, "separates pairs of texts"}};
 
-// Marks tensors that lose the values by which they are known as buffers.
-void mark_buffers(const onnx::GraphProto& from, const std::set<std::string>& removed, onnx::GraphProto& to) {
-  const auto known = marks(from);
-  if (std::ranges::any_of(known, [](const auto& mark) { return mark.second.kind == "PARAMETER"; })) return;
-  for (const auto& [tensor, reason] : buffers_by_values(from)) {
-    if (!removed.contains(tensor->name()) || known.contains(tensor->name())) continue;
-    onnx::ValueInfoProto& value = *to.add_value_info();
-    value.set_name(tensor->name());
-    mark_buffer(value);
-  }
+// Returns the tensors that are known as buffers by their values. They keep these, so that the file is read alike again.
+std::set<std::string> known_by_values(const onnx::GraphProto& graph) {
+  std::set<std::string> names;
+  if (std::ranges::any_of(marks(graph), [](const auto& mark) { return mark.second.kind == "PARAMETER"; })) return names;
+  for (const auto& [tensor, reason] : buffers_by_values(graph)) names.insert(tensor->name());
+  return names;
 }
 
 // Names the values that nodes may read, and finds errors in their order.
@@ -232,7 +228,8 @@ void OnnxFile::set_pixels(Pixels pixels) {
 }
 
 std::string OnnxFile::without_values(const std::vector<std::string>& tensors, Pixels pixels) const {
-  const std::set<std::string> removed(tensors.begin(), tensors.end());
+  std::set<std::string> removed(tensors.begin(), tensors.end());
+  for (const std::string& name : known_by_values(graph())) removed.erase(name);
   onnx::ModelProto model;
   model.set_ir_version(model_.ir_version());
   model.set_producer_name(model_.producer_name());
@@ -248,7 +245,6 @@ std::string OnnxFile::without_values(const std::vector<std::string>& tensors, Pi
   *to.mutable_input() = from.input();
   *to.mutable_output() = from.output();
   copy_marks(from, to);
-  mark_buffers(from, removed, to);
   for (const onnx::NodeProto& node : from.node()) {
     onnx::NodeProto& copy = *to.add_node();
     copy = node;
