@@ -58,9 +58,20 @@ def rows(summary, target, prices):
                  "high": items / speed["low"] / SECONDS}
         nodes = row.get("nodes", 1) if count in measured else -(-row["ranks"] // full)
         node_hours = scaled(hours, nodes)
-        kwh = scaled(node_hours, prices.watts_per_node / 1000) if prices.watts_per_node else None
+        watts = watts_of(row, nodes, count in measured, summary, prices)
+        kwh = scaled(hours, watts / 1000) if watts else None
         yield {"count": count, "nodes": nodes, "measured": count in measured, "hours": hours, "node_hours": node_hours, "kwh": kwh,
                "cost": total([scaled(node_hours, prices.per_node_hour), kwh and scaled(kwh, prices.per_kwh)])}
+
+
+def watts_of(row, nodes, measured, summary, prices):
+    """The power of all nodes; of extrapolated ones only if the power of full nodes was measured. None if it is unknown."""
+    if prices.watts_per_node:
+        return nodes * prices.watts_per_node
+    last = summary["steps"][-1]
+    if measured:
+        return row["watts"] and row["watts"]["median"]
+    return nodes / last["nodes"] * last["watts"]["median"] if summary["unit"] == "nodes" and last["watts"] else None
 
 
 def scaled(estimate, factor):

@@ -5,7 +5,7 @@ import sys
 
 from benchmark import give_up, plural, run, say, write
 from proposal import cost, jobs, nodes, report, table
-from scaling import elements, figure_style, plots, runner, slurm
+from scaling import elements, energy, figure_style, plots, runner, slurm
 from scaling.prediction import predict
 from scaling.settings import missing, stored_settings
 from scaling.summary import summarize
@@ -43,8 +43,8 @@ def held_out_error(summary):
     return next((p[speed] / measured[found] - 1 for p in summary["prediction"].get("predictions", []) if p["ranks"] == found), None)
 
 
-def summary_of(own, options):
-    found = summarize(own.out)
+def summary_of(own, options, meter):
+    found = summarize(own.out, meter)
     found["prediction"] = predict(found, own.out, options.program, options.link)
     error = held_out_error(found)
     return {**nodes.by_unit(found), "held_out_error": error}
@@ -84,11 +84,12 @@ def render(options, arguments, target, prices):
     left = [f"{name}: {m.kind}, {plural(m.ranks, 'rank')}, repeat {m.repeat}" for name, own in own_options
             for m in missing(own.out, planned(own, launcher))]
     folder, parts = options.proposal, []
+    meter = energy.Meter(options.energy_csv) if options.energy_csv else None
     own_options = [(name, own) for name, own in own_options if list((own.out / "raw").glob("step-*.json"))]
     if not own_options:
         give_up(f"{folder}: nothing has been measured")
     for name, own in own_options:
-        summary = summary_of(own, options)
+        summary = summary_of(own, options, meter)
         costs = list(cost.rows(summary, target, prices)) if target else []
         captions = figure_style.draw(folder, figures_of(name, summary))
         parts.append((name, summary, list(captions.items()), costs))
@@ -96,7 +97,7 @@ def render(options, arguments, target, prices):
     folders = [own.out for _, own in own_options]
     write(folder / "report.md", elements.markdown(found, folder))
     write(folder / "report.html", elements.page(found, folder))
-    write(folder / "data.csv", table.text(folders))
+    write(folder / "data.csv", table.text(folders, meter))
     write(folder / "commands.txt", f"# the study\nscripts/study {shlex.join(arguments)}\n" + commands(folders))
     write(folder / "doctor.txt", run([options.program, "doctor"], 60)[0])
     write(folder / "README.md", readme(options, arguments, parts, left))

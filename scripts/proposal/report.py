@@ -46,8 +46,31 @@ def cost_section(rows, target, unit, prices):
     yield Table([unit, "hours", "node hours", "kWh", "cost", "from"],
                 [[str(row["count"]), text(row["hours"]), text(row["node_hours"]), text(row["kwh"]), text(row["cost"]),
                   "measured speed" if row["measured"] else "extrapolated speed"] for row in rows])
-    if not prices.watts_per_node:
-        yield Line("kWh are unknown: give --watts-per-node, such as a node's mean power in the centre's accounting.")
+    if prices.watts_per_node:
+        yield Line(f"kWh: of {prices.watts_per_node:g} W per node, as given.")
+    elif any(row["kwh"] is None for row in rows):
+        yield Line("Some kWh are unknown: give --watts-per-node, such as a node's mean power in the centre's accounting, or a "
+                   "watt-meter's --energy-csv.")
+
+
+def energy_section(summary):
+    """What is known of the power of measured steps, in the ledger's parts."""
+    known = [s for s in summary["steps"] if s["watts"]]
+    yield Heading("Energy of the median step", level=3)
+    if not known:
+        yield Line("Unknown: no counter could be read (Cray's pm_counters, RAPL, NVML, sacct's ConsumedEnergy), and no watt-meter's "
+                   "--energy-csv was given.")
+        return
+    parts = list(known[0]["ledger_ms"])
+    rows = []
+    for s in known:
+        joules = {part: s["watts"]["median"] * 1e-3 * s["ledger_ms"][part] for part in parts}
+        rows.append([str(s["count"]), with_interval(s["watts"]), f"{sum(joules.values()):.3g}",
+                     f"{sum(joules.values()) / s['global_batch']:.3g}", *(f"{joules[part]:.3g}" for part in parts)])
+    yield Table([summary["unit"], "W", "J", f"J per {stored_settings(summary).samples[:-1]}",
+                 *(f"{part.replace('_', ' ')}, J" for part in parts)], rows)
+    yield Line(f"Power of all nodes together ({'; '.join(sorted({s['watts']['source'] for s in known}))}), divided among the parts of "
+               "a step by their time.")
 
 
 def unknown_section(summary):
@@ -90,6 +113,7 @@ def scaling_section(name, summary, figures, target, costs, prices):
     yield from figures
     yield Heading("Breakdown of the median step", level=3)
     yield Table(*ledger_rows(summary))
+    yield from energy_section(summary)
     if target:
         yield Heading("Time, node hours, energy and cost to the target", level=3)
         yield from cost_section(costs, target, unit, prices)

@@ -2,16 +2,17 @@
 import csv
 import io
 
+from scaling.energy import power_of
 from scaling.settings import load, stored_settings
 from scaling.summary import LEDGER, step_row
 
 HEAD = ["scaling", "kind", "nodes", "ranks", "ranks per node", "repeat", "began (UTC)", "host", "load average at the begin",
         "batch per rank (samples)", "global batch (samples)", "steps timed", "median step (s)", "speed (images/s or tokens/s)",
-        "computing (s)", *(f"{part.replace('_', ' ')} (share of the step)" for part in LEDGER),
+        "computing (s)", "power of all nodes (W)", *(f"{part.replace('_', ' ')} (share of the step)" for part in LEDGER),
         "algorithm", "size (B)", "all-reduce (s)", "algbw (B/s)", "busbw (B/s)"]
 
 
-def rows_of(m):
+def rows_of(m, meter):
     settings = stored_settings(m)
     common = [settings.scaling, m["kind"], m["nodes"], m["ranks"], m["ranks_per_node"], m["repeat"], m.get("began", ""), m["host"],
               f"{m['load_at_begin']:.2f}"]
@@ -21,17 +22,17 @@ def rows_of(m):
                    row["algbw_bytes_per_second"], row["busbw_bytes_per_second"]]
         return
     row = step_row(m)
-    whole = sum(row["ledger"][part] for part in LEDGER)
+    whole, power = sum(row["ledger"][part] for part in LEDGER), power_of([m], meter)
     yield [*common, row["batch"], row["batch"] * m["ranks"], row["steps"], row["median_seconds"], row[settings.speed],
-           row["compute_seconds"], *(f"{row['ledger'][part] / whole:.6f}" for part in LEDGER), *[""] * 5]
+           row["compute_seconds"], power["median"] if power else "", *(f"{row['ledger'][part] / whole:.6f}" for part in LEDGER), *[""] * 5]
 
 
-def text(folders):
-    """The table of the studies in these folders."""
+def text(folders, meter=None):
+    """The table of the studies in these folders. `meter`: an energy.Meter, or None."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(HEAD)
     for folder in folders:
         for m in load(folder):
-            writer.writerows(rows_of(m))
+            writer.writerows(rows_of(m, meter))
     return out.getvalue()

@@ -8,7 +8,7 @@ import shlex
 import time
 
 from benchmark import ROOT, give_up, plural, run_annulus, say, write
-from scaling import noise, provenance, status
+from scaling import energy, noise, provenance, status
 from scaling.ranks import job_slots
 from scaling.settings import Settings, expect_same, hash_of, missing, plan
 
@@ -88,17 +88,18 @@ def measure(measurement, settings, launcher, options, load_at_begin):
     """Writes the measurement's file. Returns None, or the reason of a failure."""
     on_a_node = launcher.on_a_node(measurement)
     start, arguments = launcher.start(measurement.ranks, on_a_node), bench_arguments(settings, measurement)
-    began = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
+    began = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="milliseconds")
     with noise.Watch(sees_ranks=not launcher.slurm and not launcher.hosts) as watch:
         result, failure = run_annulus(start, arguments, options.limit, {"OMP_NUM_THREADS": str(settings.threads)},
                                       program=options.program, folder=options.out / "raw")
+    ended = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="milliseconds")
     if failure:
         return failure
     if measurement.kind == "step" and settings.speed not in result["rows"][0]:
         return f"{settings.model} reads {'images: give --image' if settings.length else 'text: give --length'}"
     write(options.out / "raw" / measurement.file_name, json.dumps(
         {**dataclasses.asdict(measurement), "nodes": math.ceil(measurement.ranks / on_a_node),
-         "ranks_per_node": on_a_node, "began": began,
+         "ranks_per_node": on_a_node, "began": began, "ended": ended, "sacct": energy.read_sacct() if launcher.slurm else None,
          "command": shlex.join(map(str, [*start, options.program, "bench", *arguments])),
          "settings": dataclasses.asdict(settings), "machine": noise.machine(), "host": os.uname().nodename,
          "provenance": {"job": provenance.job(), "program": provenance.version(options.program),

@@ -16,6 +16,7 @@ that it contains the true median (estimates.py), and every repeat's value.
                 interval is a bootstrap's; "baseline" is a description of the baseline
     ledger_ms   part -> milliseconds; the parts add up to the median of step_ms, in the ledger's proportions (the mean over
                 ranks, repeats, and typical steps: annulus bench step)
+    watts       the mean power of all nodes, as values of several repeats, with "source"; null if unknown (energy.py)
     lateness_ms of each rank: the delay of its gradients after the first rank's, per step; medians of repeats
   all_reduce    for each number of ranks, algorithm and size: ranks, algorithm, bytes, and microseconds, algbw_gb_per_s,
                 busbw_gb_per_s, values of several repeats
@@ -30,7 +31,7 @@ import itertools
 import statistics
 
 from benchmark import give_up, plural
-from scaling import noise, provenance
+from scaling import energy, noise, provenance
 from scaling.estimates import median_interval, ratio_interval
 from scaling.settings import load, stored_settings
 
@@ -82,7 +83,7 @@ def shares_and_delays(repeats):
                [behind / steps for behind in ledger["ranks"].get("behind_first", [])])
 
 
-def summarize_steps(repeats, base, settings):
+def summarize_steps(repeats, base, settings, meter):
     ranks, rows = repeats[0]["ranks"], [step_row(m) for m in repeats]
     batch = rows[0]["batch"]
     shares, behind = zip(*shares_and_delays(repeats))
@@ -92,6 +93,7 @@ def summarize_steps(repeats, base, settings):
             "step_ms": step_ms,
             "efficiency": efficiency_of(repeats, base, settings),
             "ledger_ms": {part: step_ms["median"] * statistics.mean(of[part] for of in shares) for part in LEDGER},
+            "watts": energy.power_of(repeats, meter),
             "lateness_ms": [1e3 * statistics.median(of_rank) for of_rank in zip(*behind)]}
 
 
@@ -127,8 +129,8 @@ def common_checksum(raw):
     return checksums.pop() if len(checksums) == 1 else None
 
 
-def summarize(out):
-    """Summarizes the measurements in a folder, without a prediction."""
+def summarize(out, meter=None):
+    """Summarizes the measurements in a folder, without a prediction. `meter`: an energy.Meter, or None."""
     raw = load(out)
     by_ranks = repeats_by_ranks(raw)
     if not by_ranks:
@@ -140,5 +142,5 @@ def summarize(out):
                         "hosts": sorted({m["host"] for m in raw})},
             "provenance": provenance.summarize(raw),
             "device": result["device"], "version": result["version"],
-            "steps": [summarize_steps(repeats, base, settings) for repeats in by_ranks.values()],
+            "steps": [summarize_steps(repeats, base, settings, meter) for repeats in by_ranks.values()],
             "all_reduce": list(summarize_all_reduces(raw)), "checksum": common_checksum(raw), "warnings": list(warnings(raw, by_ranks))}

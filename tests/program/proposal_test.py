@@ -143,6 +143,31 @@ class Proposal(helper.ProgramTest):
         self.assertIn("extrapolated speed |", text)
 
     @helper.unittest.skipUnless(DRAWS, "no matplotlib")
+    def test_measured_energy(self):
+        def with_power(m):
+            self.as_nodes(m)
+            if m["kind"] == "step":
+                for row in m["result"]["rows"]:
+                    row["energy"] = {"joules_per_step": 200 * m["ranks"] * row["ledger"]["wall"] / row["ledger"]["steps"]}
+        self.rewrite(with_power)
+        hosts = self.folder / "hosts"
+        hosts.write_text("a\nb\n")
+        result = study(*self.command, "--proposal", self.out, "--hosts-file", hosts, "--ranks-per-node", 1, *NETWORK, "--target",
+                       self.target, "--price-per-kwh", 2)
+        self.assertEqual(result.status, 0, str(result))
+        text = (self.out / "report.md").read_text()
+        self.assertIn("| 1 | 0.694 | 0.694 | 0.139 | 0.278 | measured speed |", text)
+        self.assertIn("| 2 | 0.543 | 1.09 | 0.217 | 0.434 | measured speed |", text)
+        self.assertNotRegex(text, r"\| unknown \| extrapolated")  # nodes beyond take the power of measured ones
+        self.assertIn("Power of all nodes together (the program's counters)", text)
+        row = re.search(r"\| 2 \| 400(?: \[.*?\])? \| 1e\+03 \| 62.5 \| (.*) \|", text).group(1)  # of 2.5 s
+        self.assertAlmostEqual(sum(float(joules) for joules in row.split(" | ")), 1000, delta=50)
+        rows = list(csv.DictReader((self.out / "data.csv").read_text().splitlines()))
+        for row in rows:
+            if row["kind"] == "step":
+                self.assertAlmostEqual(float(row["power of all nodes (W)"]), 200 * int(row["ranks"]))
+
+    @helper.unittest.skipUnless(DRAWS, "no matplotlib")
     def test_missing_points_are_listed_and_continued(self):
         file = self.out / "weak/raw/step-2-ranks-1.json"
         file.unlink()
