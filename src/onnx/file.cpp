@@ -31,7 +31,8 @@ constexpr std::int64_t kFirstOperators = 11, kLastOperators = 23;
 const std::array kFixedInputs{FixedInput{"attention_mask", 1, "hides padding"},
                               FixedInput{"token_type_ids", 0, "separates pairs of texts"}};
 
-// Returns the tensors that are known as buffers by their values. They keep these, so that the file is read alike again.
+// Returns the tensors that are known as buffers by their values. They keep the values, which decide again when
+// the file is read from a checkpoint.
 std::set<std::string> known_by_values(const onnx::GraphProto& graph) {
   std::set<std::string> names;
   if (std::ranges::any_of(marks(graph), [](const auto& mark) { return mark.second.kind == "PARAMETER"; })) return names;
