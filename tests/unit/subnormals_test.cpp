@@ -121,7 +121,8 @@ TEST_CASE("the all-reduce thread flushes subnormal numbers") {
     const std::unique_ptr<AllReduce> worker =
         std::make_unique<AllReduceWorker>(std::make_unique<Observed>(uses, context), "observed", "tested");
     const AllReduce::Ticket ticket = worker->enqueue(view_of(values));
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));  // so that this thread does not run it
+    while (worker->progress().snapshot().begun == 0)  // so that this thread does not run it
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
     worker->wait(ticket);
   }
   REQUIRE(uses.size() == 1);
