@@ -14,7 +14,8 @@ OPTION = re.compile(r"(?<![\w-])(--[a-z][a-z0-9-]*[a-z0-9])\b(?!-)")
 # Options of other programs: MPI's, Slurm's, CMake's, Horovod's.
 FOREIGN = {"--allow-run-as-root", "--oversubscribe", "--enable-recovery", "--with-ft", "--host", "--mpi", "--nodes", "--install",
            "--prefix", "--ntasks-per-node", "--cpus-per-task", "--gpus-per-node", "--gpus-per-task", "--no-kill", "--logdir",
-           "--pid", "--network-interfaces", "--check-build", "--min-np"}
+           "--pid", "--network-interfaces", "--check-build", "--min-np", "--robot", "--robot-paths",
+           "--sourcepath"}
 
 
 def pages():

@@ -146,9 +146,10 @@ class Output(helper.ProgramTest):
         options = {"image": 32, "batch": 5, "workers": 2}
         self.train(out, data=small, max_steps=2, eval_every="end", **options)
         limit = f"-v {self.memory_to_start() + 150000}"
-        commands = (self.training(self.folder / "out", data=data, **options),
-                    ["eval", "--data", small, "--checkpoint", out, "--workers", 2], ["bench", "input", "--data", data, "--image", 32])
-        cases = [(ranks, command) for ranks in (0, 2) for command in commands]
+        cases = [(ranks, command) for ranks in (0, 2) for command in
+                 (self.training(self.folder / f"out{ranks}", data=data, **options),
+                  ["eval", "--data", small, "--checkpoint", out, "--workers", 2],
+                  ["bench", "input", "--data", data, "--image", 32])]
         for (ranks, command), result in helper.at_once(lambda case: self.limited(limit, *case[1], ranks=case[0]), cases):
             with self.subTest(f"{ranks} {command[0]}"):
                 self.assertEqual((result.status, len(result.messages)), (1, 1), str(result))
