@@ -123,7 +123,7 @@ class Faults(helper.ProgramTest):
     def test_a_flipped_bit_is_detected_and_its_rank_named(self):
         result = self.inject("flip:rank=1,step=5", checkpoint_every=4)
         self.assertEqual(result.status, 1, str(result))
-        self.assertRegex(result.messages[0], r"after step 8: rank 1 ")
+        self.assertRegex(result.messages[0], r"after step 8, first in .*: rank 1 ")
         checkpoint = helper.read_checkpoint(self.folder / "out" / "checkpoint.h5")
         self.assertEqual(checkpoint["attributes"]["step"], 4, "a checkpoint was made of parameters that had gone wrong")
 
