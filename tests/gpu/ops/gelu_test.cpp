@@ -107,7 +107,7 @@ Graph apart(const Graph& graph) {
   return rewrite.graph;
 }
 
-// The layers without a forward pass of their own, and those without a backward pass.
+// The activations without a forward pass of their own, and those without a backward pass.
 struct Fused {
   Names forward, backward;
   bool operator==(const Fused&) const = default;
@@ -125,7 +125,9 @@ Fused fused(const Graph& graph, Precision precision) {
   const auto required = run.model.graph().required_gradients();
   Fused found;
   for (std::size_t i = 0; i < run.model.graph().nodes().size(); ++i) {
-    const std::string& name = run.model.graph().nodes()[i].name;
+    const Node& node = run.model.graph().nodes()[i];
+    const std::string& name = node.name;
+    if (!std::holds_alternative<Activation>(node.operation)) continue;  // layer norms compute additions before them
     if (std::none_of(spans.begin(), middle, is(name))) found.forward.push_back(name);
     if (required[Graph::output(i)] && std::none_of(middle, spans.end(), is(name))) found.backward.push_back(name);
   }
