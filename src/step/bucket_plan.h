@@ -23,7 +23,7 @@ BucketOptions resolve(BucketOptions options, const Parameters& parameters, const
 std::vector<Range> plan_buckets(const Parameters& parameters, const BucketOptions& options, const AllReduce& all_reduce,
                                 std::size_t slots, bool apart);
 
-// Returns which buckets may be updated while the next forward already computes the lower layers,
+// Returns the buckets that may be updated while the next forward already computes the lower layers,
 // if a step's first update needs all gradients: from the first bucket that begins at element `from` or later, up to the
 // lowest layers', at least an eighth, which are updated before. None if they have fewer than `least` bytes: each
 // stop in forward ends a captured segment.

@@ -22,7 +22,7 @@ namespace {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
 
-// Nothing is faster than what has not been measured.
+// Returns whether a pass is faster than a measured one; false if that one was not measured.
 bool is_faster(double microseconds, double than) {
   return std::isfinite(than) && microseconds < than;
 }
@@ -79,7 +79,7 @@ BuiltPointer ConvolutionTuner::first(const ConvolutionProblem& problem) {
 ConvolutionPasses ConvolutionTuner::choose_passes(const ConvolutionProblem& layer, const NormsBeside& norms) {
   const bool library = fuses_ && layer.precision == Precision::fp16;  // cuDNN has no such plans in bf16
   const bool own = layer.is_product() && norms != NormsBeside{} && (!engines_.can_run() || has_own_products());
-  // Compares with our products only what is complete: the passes and what is left to the norms.
+  // Our products are compared with complete alternatives: the passes plus the norms' separate passes.
   TimedPasses best = fastest_passes(layer, library || own ? norms : NormsBeside{}, library);
   if (own) {
     ConvolutionProblem ours = layer;

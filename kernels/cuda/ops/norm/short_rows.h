@@ -23,7 +23,7 @@ struct NormRule {
   bool centred;
 };
 
-// A layer norm's input: an array, or the sum of two, which is stored and rounded as it is stored.
+// The input of a layer norm: an array, or the sum of two arrays, rounded to the type in which the sum is stored.
 template <class T>
 struct NormInput {
   const T *values, *addend = nullptr;

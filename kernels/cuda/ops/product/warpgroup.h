@@ -27,7 +27,7 @@ constexpr unsigned kProductDepth = 16;     // values that a single product adds 
 constexpr unsigned kWarpgroup = 128;       // threads
 constexpr unsigned kWarpgroupRows = 64;    // in a product
 
-// Returns where a row's vector lies within a tile, in bytes.
+// Returns the offset of a row's vector in a tile, in bytes.
 __device__ inline unsigned tile_offset(unsigned row, unsigned vector) {
   return row * kTileRowBytes + (vector ^ row % 8) * 16;
 }
