@@ -118,7 +118,7 @@ def manual(root):
     """The pages that explain; those of scripts/results/ are tables."""
     pages = [root / "README.md", root / ".github/CONTRIBUTING.md", root / "scripts/results/README.md"]
     for folder in (*PRODUCT, "scripts", "tests"):
-        pages += [page for page in sorted((root / folder).rglob("*.md")) if page.parent.name != "results"]
+        pages += [page for page in sorted((root / folder).rglob("*.md")) if "results" not in page.parts]
     return [page for page in pages if page.exists()]
 
 

@@ -74,7 +74,7 @@ def bench_arguments(settings, measurement):
     if measurement.kind != "step":
         return ["all-reduce", "--sizes", ",".join(map(str, settings.sizes)), "--algorithms",
                 ",".join(algorithms_of(settings, measurement)),
-                "--threads", settings.threads, "--seconds", ALL_REDUCE_SHARE * settings.seconds]
+                "--threads", settings.threads, "--seconds", f"{ALL_REDUCE_SHARE * settings.seconds:g}"]
     samples = [word for name in ("image", "classes", "length", "vocabulary", "data") if (value := getattr(settings, name))
                for word in (f"--{name}", value)]
     # Shards have an all-reduce of their own, and no steps without it.
