@@ -33,26 +33,26 @@ Channel::Channel(std::shared_ptr<const Carrier> carrier, std::vector<int> ranks_
 }
 
 void Channel::start_sending(std::span<const std::byte> bytes, int to, MPI_Request& request) const {
-  const std::scoped_lock lock(carrier_->mutex);
+  const std::scoped_lock lock(Carrier::mutex);
   check(MPI_Isend(bytes.data(), mpi_count(bytes.size()), MPI_BYTE, ranks_in_job_.at(static_cast<std::size_t>(to)),
                   context_, carrier_->communicator.handle(), &request));
 }
 
 void Channel::start_receiving(std::span<std::byte> bytes, int from, MPI_Request& request) const {
-  const std::scoped_lock lock(carrier_->mutex);
+  const std::scoped_lock lock(Carrier::mutex);
   check(MPI_Irecv(bytes.data(), mpi_count(bytes.size()), MPI_BYTE, ranks_in_job_.at(static_cast<std::size_t>(from)),
                   context_, carrier_->communicator.handle(), &request));
 }
 
 bool Channel::test(MPI_Request& request, MPI_Status* status) const {
-  const std::scoped_lock lock(carrier_->mutex);
+  const std::scoped_lock lock(Carrier::mutex);
   int done = 0;
   check(MPI_Test(&request, &done, status));
   return done != 0;
 }
 
 void Channel::give_up(std::span<MPI_Request> requests) const {
-  const std::scoped_lock lock(carrier_->mutex);
+  const std::scoped_lock lock(Carrier::mutex);
   for (MPI_Request& request : requests)
     if (request != MPI_REQUEST_NULL) {
       MPI_Cancel(&request);
@@ -62,12 +62,12 @@ void Channel::give_up(std::span<MPI_Request> requests) const {
 
 void Channel::withdraw(std::span<MPI_Request> receives) const {
   {
-    const std::scoped_lock lock(carrier_->mutex);
+    const std::scoped_lock lock(Carrier::mutex);
     for (MPI_Request& request : receives)
       if (request != MPI_REQUEST_NULL) MPI_Cancel(&request);
   }
   const auto over = [this](MPI_Request& request) {  // also if MPI knows that the sender has failed
-    const std::scoped_lock lock(carrier_->mutex);
+    const std::scoped_lock lock(Carrier::mutex);
     int done = 0;
     return MPI_Test(&request, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS || done != 0;
   };

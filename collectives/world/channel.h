@@ -14,18 +14,20 @@ namespace annulus {
 
 // Carries the messages for all channels in this process.
 struct Carrier {
-  explicit Carrier(std::size_t ranks) : interruption(ranks) {}
+  // Collective over `ranks`, which it duplicates.
+  explicit Carrier(MPI_Comm ranks)
+      : communicator(Communicator::duplicate(ranks)), interruption(static_cast<std::size_t>(communicator.size())) {}
 
-  Communicator communicator = Communicator::duplicate(MPI_COMM_WORLD);
-  // Held during each MPI call for a message; none of these calls blocks. Open MPI 4.1 loses receives if a receive is
-  // cancelled while another thread matches it with a message, and a request may not be freed while another thread's
-  // call, which makes progress for all, completes it.
-  mutable std::mutex mutex;
+  Communicator communicator;
+  // Held during each MPI call for a message, by all carriers in this process; none of these calls blocks. Open MPI 4.1
+  // loses receives if a receive is cancelled while another thread matches it with a message, and a request may not be
+  // freed while another thread's call, which makes progress for all, completes it.
+  inline static std::mutex mutex;
   Interruption interruption;
   int next_context = 0;  // the smallest context that no world in this process has used
 };
 
-// Messages between some ranks of the job, separate from all other channels: each channel has its own tag on the one
+// Messages between some of a carrier's ranks, separate from all other channels: each channel has its own tag on the one
 // communicator that carries all. Unlike a communicator it is created without an exchange, so the survivors of a loss
 // can create new channels. Messages between two ranks arrive in the order in which they were sent.
 class Channel {

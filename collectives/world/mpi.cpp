@@ -42,19 +42,29 @@ int mpi_count(std::size_t count) {
 }
 
 MpiSession::MpiSession() {
-  int provided = MPI_THREAD_SINGLE;
-  check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided));
-  check(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN));
+  int provided = MPI_THREAD_SINGLE, before = 0, finalized = 0;
+  MPI_Finalized(&finalized);
+  if (finalized != 0) fail("MPI has been finalized in this process, and cannot be initialized again");
+  MPI_Initialized(&before);
+  initialized_here_ = before == 0;
+  if (initialized_here_) {
+    check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided));
+    check(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN));
+  } else {
+    check(MPI_Query_thread(&provided));
+  }
   if (provided < MPI_THREAD_MULTIPLE)
-    fail(
-        "this MPI library does not support MPI_THREAD_MULTIPLE, which overlapping gradients "
-        "with backward needs; use an MPI library that is built with thread support");
+    fail("{} MPI_THREAD_MULTIPLE, which overlapping gradients with backward needs; {}",
+         initialized_here_ ? "this MPI library does not support" : "this program initialized MPI without",
+         initialized_here_ ? "use an MPI library that is built with thread support" : "request it in MPI_Init_thread");
 }
 
 // While an exception propagates, other ranks may wait for messages that never come, and MPI_Finalize would wait for
 // them: main's MPI_Abort ends the job then.
 MpiSession::~MpiSession() {
-  if (std::uncaught_exceptions() == 0) MPI_Finalize();
+  int finalized = 0;
+  MPI_Finalized(&finalized);
+  if (initialized_here_ && finalized == 0 && std::uncaught_exceptions() == 0) MPI_Finalize();
 }
 
 void MpiSession::set_status_after_crash(int status) {
@@ -86,6 +96,18 @@ Communicator Communicator::of(MPI_Comm original, std::span<const int> ranks, int
   MPI_Group_free(&some);
   check(MPI_Comm_set_errhandler(result.handle_, MPI_ERRORS_RETURN));
   return result;
+}
+
+int Communicator::rank() const {
+  int rank = 0;
+  check(MPI_Comm_rank(handle_, &rank));
+  return rank;
+}
+
+int Communicator::size() const {
+  int size = 0;
+  check(MPI_Comm_size(handle_, &size));
+  return size;
 }
 
 Communicator::Communicator(Communicator&& other) noexcept : handle_(std::exchange(other.handle_, MPI_COMM_NULL)) {}

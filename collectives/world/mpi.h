@@ -15,18 +15,23 @@ void check(int mpi_result, std::source_location place = std::source_location::cu
 // Converts a size to MPI's int counts; throws Error if it does not fit.
 int mpi_count(std::size_t count);
 
-// Initializes and finalizes MPI in this process, with MPI_THREAD_MULTIPLE: the ring's worker thread calls MPI while the
-// main thread does.
+// Initializes and finalizes MPI in this process, unless the program has initialized it, with MPI_THREAD_MULTIPLE: the
+// ring's worker thread calls MPI while the main thread does.
 class MpiSession {
  public:
-  MpiSession();
+  MpiSession();  // throws Error if MPI lacks MPI_THREAD_MULTIPLE, or has been finalized
   ~MpiSession();
   MpiSession(const MpiSession&) = delete;
   MpiSession& operator=(const MpiSession&) = delete;
 
+  void leave_open() { initialized_here_ = false; }  // the destructor does nothing: ranks may be lost
+
   // Sets the status of this process if MPI crashes while it is finalized. Only for a process that no launcher started:
   // Open MPI 4.1's progress thread may then call a plug-in that has been unloaded (1 in 750 on a busy machine).
   static void set_status_after_crash(int status);
+
+ private:
+  bool initialized_here_ = false;
 };
 
 // Owns a communicator.
@@ -43,6 +48,8 @@ class Communicator {
   ~Communicator();
 
   MPI_Comm handle() const { return handle_; }
+  int rank() const;
+  int size() const;
 
  private:
   MPI_Comm handle_ = MPI_COMM_NULL;

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstring>
 #include <map>
+#include <numeric>
 #include <utility>
 
 #include "kernels/base/error.h"
@@ -15,37 +16,22 @@ namespace {
 // Channel contexts reserved between two losses of ranks; a run creates fewer channels.
 constexpr int kContextsOfLoss = 1024;
 
-int job_rank() {
-  int rank = 0;
-  check(MPI_Comm_rank(MPI_COMM_WORLD, &rank));
-  return rank;
-}
-
-int job_size() {
-  int size = 0;
-  check(MPI_Comm_size(MPI_COMM_WORLD, &size));
-  return size;
-}
-
-std::vector<int> all_ranks() {
-  std::vector<int> ranks(static_cast<std::size_t>(job_size()));
-  for (std::size_t rank = 0; rank < ranks.size(); ++rank) ranks[rank] = static_cast<int>(rank);
+std::vector<int> all_ranks(int size) {
+  std::vector<int> ranks(static_cast<std::size_t>(size));
+  std::iota(ranks.begin(), ranks.end(), 0);
   return ranks;
 }
 
 // Returns each rank's node: the job rank of the node's first rank.
-std::vector<int> find_nodes(int ranks_per_node) {
-  const Communicator node = Communicator::on_this_node(MPI_COMM_WORLD);
-  int local_rank = 0, local_size = 0;
-  const int own = job_rank();
-  check(MPI_Comm_rank(node.handle(), &local_rank));
-  check(MPI_Comm_size(node.handle(), &local_size));
-  std::vector<int> here(static_cast<std::size_t>(local_size));
+std::vector<int> find_nodes(const Communicator& job, int ranks_per_node) {
+  const Communicator node = Communicator::on_this_node(job.handle());
+  const int own = job.rank();
+  std::vector<int> here(static_cast<std::size_t>(node.size()));
   check(MPI_Allgather(&own, 1, MPI_INT, here.data(), 1, MPI_INT, node.handle()));
-  const int first = ranks_per_node == 0 ? 0 : local_rank / ranks_per_node * ranks_per_node;
+  const int first = ranks_per_node == 0 ? 0 : node.rank() / ranks_per_node * ranks_per_node;
   const int leader = here[static_cast<std::size_t>(first)];
-  std::vector<int> nodes(static_cast<std::size_t>(job_size()));
-  check(MPI_Allgather(&leader, 1, MPI_INT, nodes.data(), 1, MPI_INT, MPI_COMM_WORLD));
+  std::vector<int> nodes(static_cast<std::size_t>(job.size()));
+  check(MPI_Allgather(&leader, 1, MPI_INT, nodes.data(), 1, MPI_INT, job.handle()));
   return nodes;
 }
 
@@ -62,9 +48,10 @@ void for_each_child(int rank, int size, const Visit& visit) {
 
 }  // namespace
 
-World::World(int ranks_per_node)
-    : World(std::make_shared<Carrier>(static_cast<std::size_t>(job_size())), 0, all_ranks(),
-            find_nodes(ranks_per_node)) {
+World::World(int ranks_per_node, MPI_Comm job) : World(std::make_shared<Carrier>(job), ranks_per_node) {}
+
+World::World(const std::shared_ptr<Carrier>& carrier, int ranks_per_node)
+    : World(carrier, 0, all_ranks(carrier->communicator.size()), find_nodes(carrier->communicator, ranks_per_node)) {
   carrier_->next_context = 1;
 }
 
@@ -77,7 +64,7 @@ World::World(std::shared_ptr<Carrier> carrier, int context, std::vector<int> ran
 }
 
 void World::count_ranks() {
-  rank_ = static_cast<int>(std::ranges::find(ranks_in_job_, job_rank()) - ranks_in_job_.begin());
+  rank_ = static_cast<int>(std::ranges::find(ranks_in_job_, carrier_->communicator.rank()) - ranks_in_job_.begin());
   local_rank_ = local_ranks()[static_cast<std::size_t>(rank_)];
   std::map<int, int> sizes;
   for (const int node : nodes_) ++sizes[node];

@@ -11,14 +11,14 @@
 
 namespace annulus {
 
-// A run's ranks, their placement on nodes, and the few small exchanges for control. Gradients go another way
+// A job's ranks, their placement on nodes, and the few small exchanges for control. Gradients go another way
 // (all_reduce.h). All member functions except accessors are collective.
 class World {
  public:
-  // All ranks in MPI_COMM_WORLD. REQUIRES: an MpiSession. A node is a group of ranks that share memory; if
-  // `ranks_per_node` is not 0, every `ranks_per_node` neighbouring ranks on it count as a node, which allows multi-node
-  // behaviour to be tried on a single machine.
-  explicit World(int ranks_per_node = 0);
+  // All ranks in `job`, which must outlive this call only. REQUIRES: an MpiSession. A node is a group of ranks that
+  // share memory; if `ranks_per_node` is not 0, every `ranks_per_node` neighbouring ranks on it count as a node, which
+  // allows multi-node behaviour to be tried on a single machine.
+  explicit World(int ranks_per_node = 0, MPI_Comm job = MPI_COMM_WORLD);
 
   // Sub-worlds. Collective.
   World node() const;           // the ranks on this node
@@ -88,6 +88,7 @@ class World {
   void continue_with(const std::vector<int>& ranks_in_job, int losses);
 
  private:
+  World(const std::shared_ptr<Carrier>& carrier, int ranks_per_node);
   World(std::shared_ptr<Carrier> carrier, int context, std::vector<int> ranks_in_job, std::vector<int> nodes);
 
   void count_ranks();
