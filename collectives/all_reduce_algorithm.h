@@ -19,6 +19,8 @@
 
 namespace annulus {
 
+class SharedMemory;
+
 // An all-reduce algorithm. Blocks, and is used by one thread at a time; AllReduceWorker turns it into an AllReduce.
 class AllReduceAlgorithm {
  public:
@@ -56,6 +58,9 @@ class AllReduceAlgorithm {
     const DeviceView own = memory_.emplace_back(allocate_host(bytes)).view();
     return {own.address, own.bytes};
   }
+
+  // Returns the memory in which a node's ranks reduce arrays in place; null if there is none.
+  virtual SharedMemory* shared_memory() { return nullptr; }
 
   // See AllReduce::addend.
   virtual DeviceView addend(DeviceView values, std::size_t /*number*/) { return values; }

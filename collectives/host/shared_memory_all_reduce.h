@@ -3,10 +3,13 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "collectives/all_reduce_algorithm.h"
+#include "collectives/call.h"
 #include "collectives/world/all_reduce_context.h"
 #include "collectives/world/node_barrier.h"
 #include "collectives/world/shared_memory.h"
@@ -40,8 +43,8 @@ namespace annulus {
 // per rank, and all the node's ranks share the work of sending. (Small arrays are sent whole by every rank.)
 //
 // Arrays in shared memory are summed in place; arrays elsewhere are staged through it piece by piece, with the same
-// bits on a single node, where allocate() takes ordinary memory if the system has too little shared memory. An array
-// must be at the same offset in allocate()'s memory on all ranks.
+// bits on a single node, where allocate() takes ordinary memory if the system has too little shared memory. In the
+// first barrier the ranks compare their calls, and learn whether all arrays are in shared memory.
 class SharedMemoryAllReduce final : public AllReduceAlgorithm {
  public:
   // The largest small array. On several nodes it is always kSmallBytes, because there it affects the bits. On a single
@@ -59,35 +62,55 @@ class SharedMemoryAllReduce final : public AllReduceAlgorithm {
   void set_small_bytes(std::size_t bytes) { small_bytes_ = bytes; }  // at most kMostSmallBytes; the same on every rank
 
   void run(std::span<float> values, const Collective& collective) override;
+  // Runs any operation on elements of any type. Throws CallMismatch if the ranks call different operations. REQUIRES: a
+  // single node, or an all-reduce that sums fp32.
+  void run(const Call& call);
   Range chunk(std::size_t count) const override;
   std::span<std::byte> allocate(std::size_t bytes, Memory memory) override;
+  SharedMemory* shared_memory() override { return &memory_; }
   std::string way() const override;
   bool common() const override { return !across_nodes_ && !common_elsewhere_; }
   std::uint64_t bytes_sent() const override { return across_nodes_ ? across_nodes_->bytes_sent() : 0; }
 
  private:
-  // `count` floats from every rank's array with `whole` floats, starting at `begin`.
+  // `count` elements from every rank's array with `whole` elements, starting at `begin`.
   struct Piece {
     std::span<std::byte* const> everywhere;
+    const ReductionLoops& loops;
     std::size_t count, begin, whole;
 
-    Range part_of(const Range& chunk) const;       // of the whole array that is in this piece
-    void sum(const Range& part, float* to) const;  // sums `part` in ring order
+    Range part_of(const Range& chunk) const;              // of the whole array that is in this piece
+    void reduce(const Range& part, std::byte* to) const;  // in ring order
+    std::byte* at(std::size_t rank, std::size_t element) const {
+      return everywhere[rank] + element * loops.element_bytes;
+    }
   };
 
-  void sum(std::span<float> values);
+  std::size_t own() const { return static_cast<std::size_t>(memory_.node().rank()); }
+  std::size_t ranks() const { return static_cast<std::size_t>(memory_.node().size()); }
+  bool meet(const Call& call, std::optional<SharedMemory::Place> place, std::size_t barriers);
+
+  void reduce(const Call& call);
   void reduce_scatter(std::span<float> values);
   void all_gather(std::span<float> values);
-  void sum_copies(std::span<float> values);
-  void sum_in_place(const Piece& piece);
-  void in_pieces(std::span<float> values, const std::function<void(const Piece& piece)>& run);
-  void sum_chunk(const Piece& piece, const Range& chunk);
-  void sum_own_chunk(const Piece& piece, const Range& chunk);
+  void reduce_copies(const Call& call);
+  void in_pieces(const Call& call, std::size_t barriers,
+                 const std::function<void(const Piece& piece, bool staged)>& run);
+  void reduce_chunk(const Piece& piece, const Range& chunk);
+  void reduce_own_chunk(const Piece& piece, const Range& chunk);
   void sum_chunk_across_nodes(const Piece& piece, const Range& chunk);
+
+  // In shared_memory_calls.cpp.
+  struct Exchange;
+  void exchange(const Call& call, const Exchange& exchange);
+  void reduce_scatter(const Call& call);
+  void all_gather(const Call& call);
+  void broadcast(const Call& call);
 
   SharedMemory memory_;  // before the members that may still send from it
   std::unique_ptr<AllReduceAlgorithm> across_nodes_;
   NodeBarrier barrier_;
+  std::vector<std::byte*> arrays_;                     // every rank's, after meet(); null if it is elsewhere
   std::span<std::byte> copies_[2];                     // for small arrays; used alternately
   std::span<std::byte> stage_;                         // for pieces, if arrays are in other memory
   bool elsewhere_ = false, common_elsewhere_ = false;  // whether allocate() found too little shared memory

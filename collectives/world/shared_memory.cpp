@@ -156,17 +156,63 @@ void SharedMemory::continue_with(World node) {
   node_ = std::move(node);
 }
 
+// Returns the smallest region that fits and that every rank has freed, or null. Collective.
+SharedMemory::Region* SharedMemory::reusable(std::size_t bytes) const {
+  const auto fits = [&](const Region& region) {
+    const std::size_t room = region.part_bytes() - kSkew;
+    return region.is_free && room >= bytes && room <= 2 * std::max(bytes, kPage);
+  };
+  std::vector<std::uint64_t> sizes = node_.gather(std::uint64_t{bytes});
+  for (std::size_t rank = 1; rank < sizes.size(); ++rank)
+    if (sizes[rank] != sizes[0])
+      fail("ranks {} and {} allocate {} and {} bytes of shared memory together", node_.rank_in_job(0),
+           node_.rank_in_job(static_cast<int>(rank)), sizes[0], sizes[rank]);
+  std::vector<std::byte> usable;
+  {
+    const std::scoped_lock lock(mutex_);
+    for (const auto& region : regions_) usable.push_back(std::byte{fits(*region)});
+  }
+  const std::vector<std::byte> everywhere = node_.gather(std::span<const std::byte>(usable));
+  Region* found = nullptr;
+  for (std::size_t number = 0; number < usable.size(); ++number) {
+    bool all = true;
+    for (std::size_t at = number; at < everywhere.size(); at += usable.size()) all &= everywhere[at] != std::byte{0};
+    Region* const region = regions_[number].get();
+    if (all && (found == nullptr || region->part_bytes() < found->part_bytes())) found = region;
+  }
+  return found;
+}
+
 std::span<std::byte> SharedMemory::allocate(std::size_t bytes) {
-  regions_.push_back(std::make_unique<Region>(node_, static_cast<std::size_t>(node_.size()), bytes));
+  if (Region* const used = reusable(bytes)) {
+    const std::scoped_lock lock(mutex_);
+    used->is_free = false;
+    const std::span<std::byte> part = used->part(node_.rank()).first(bytes);
+    std::ranges::fill(part, std::byte{0});
+    return part;
+  }
+  auto region = std::make_unique<Region>(node_, static_cast<std::size_t>(node_.size()), bytes);
+  const std::scoped_lock lock(mutex_);
+  regions_.push_back(std::move(region));
   return regions_.back()->part(node_.rank()).first(bytes);
 }
 
+bool SharedMemory::free(const std::byte* part) {
+  const std::scoped_lock lock(mutex_);
+  for (const auto& region : regions_)
+    if (!region->is_free && region->part(node_.rank()).data() == part) return region->is_free = true;
+  return false;
+}
+
 std::span<std::byte> SharedMemory::allocate_common(std::size_t bytes) {
-  common_.push_back(std::make_unique<Region>(node_, 1, bytes));
+  auto region = std::make_unique<Region>(node_, 1, bytes);
+  const std::scoped_lock lock(mutex_);
+  common_.push_back(std::move(region));
   return common_.back()->part(0).first(bytes);
 }
 
 bool SharedMemory::in_common(const void* address) const {
+  const std::scoped_lock lock(mutex_);
   return std::ranges::any_of(common_, [address](const auto& region) {
     const std::span<std::byte> part = region->part(0);
     return address >= part.data() && address < part.data() + part.size();
@@ -174,6 +220,7 @@ bool SharedMemory::in_common(const void* address) const {
 }
 
 std::optional<SharedMemory::Place> SharedMemory::find(std::span<const std::byte> own) const {
+  const std::scoped_lock lock(mutex_);
   for (std::size_t region = 0; region < regions_.size(); ++region) {
     const std::span<std::byte> part = regions_[region]->part(node_.rank());
     if (own.data() >= part.data() && own.data() + own.size() <= part.data() + part.size())
@@ -182,8 +229,14 @@ std::optional<SharedMemory::Place> SharedMemory::find(std::span<const std::byte>
   return std::nullopt;
 }
 
+const SharedMemory::Region& SharedMemory::region(std::uint64_t number) const {
+  const std::scoped_lock lock(mutex_);
+  if (number >= regions_.size()) fail("an array is in shared memory that this rank has not allocated yet");
+  return *regions_[number];
+}
+
 std::byte* SharedMemory::at(int rank, const Place& place) const {
-  return regions_[place.region]->part(rank).data() + place.offset;
+  return region(place.region).part(rank).data() + place.offset;
 }
 
 std::span<std::byte* const> SharedMemory::everywhere(std::span<const std::byte> own) {

@@ -220,3 +220,53 @@ TEST_CASE("shared memory is allocated although a killed process of the same numb
   CHECK(memory.allocate(100).size() == 100);
   for (int number = 0; number < 1000; ++number) shm_unlink(name_of(number).c_str());
 }
+
+TEST_CASE("freed memory is reused zeroed, after all ranks have freed it") {
+  const World world;
+  SharedMemory memory(world.node());
+  const auto first = memory.allocate(10'000), kept = memory.allocate(10'000);
+  std::ranges::fill(first, std::byte{7});
+  CHECK_FALSE(memory.free(first.data() + 1));
+  if (world.root() || world.size() == 1) CHECK(memory.free(first.data()));
+  const auto second = memory.allocate(9'000);
+  CHECK((second.data() == first.data()) == (world.size() == 1));
+  if (world.size() > 1 && !world.root()) CHECK(memory.free(first.data()));
+  if (world.size() == 1) CHECK(memory.free(first.data()));
+  CHECK_FALSE(memory.free(first.data()));
+  CHECK(memory.allocate(100'000).data() != first.data());
+  CHECK(memory.allocate(100).data() != first.data());  // it is much too large
+  const auto third = memory.allocate(9'000);
+  CHECK(third.data() == first.data());
+  CHECK(std::ranges::count(third, std::byte{0}) == 9'000);
+  CHECK(memory.everywhere(third).size() == static_cast<std::size_t>(world.size()));
+}
+
+TEST_CASE("allocations of different sizes are refused on all ranks, with both sizes") {
+  const World world;
+  if (world.size() == 1) return;
+  SharedMemory memory(world.node());
+  CHECK_THROWS_WITH(memory.allocate(world.root() ? 100 : 200),
+                    "ranks 0 and 1 allocate 100 and 200 bytes of shared memory together");
+  CHECK(memory.allocate(100).size() == 100);
+}
+
+TEST_CASE("a world may consist of any communicator's ranks") {
+  const World everyone;
+  MPI_Comm half = MPI_COMM_NULL;
+  check(MPI_Comm_split(MPI_COMM_WORLD, everyone.rank() % 2, -everyone.rank(), &half));
+  const World world(0, half);
+  MPI_Comm_free(&half);
+  CHECK(world.size() == (everyone.size() + 1 - everyone.rank() % 2) / 2);
+  const std::vector<std::uint64_t> ranks = world.gather(static_cast<std::uint64_t>(everyone.rank()));
+  CHECK(std::ranges::is_sorted(ranks, std::greater<>()));
+  CHECK(ranks[static_cast<std::size_t>(world.rank())] == static_cast<std::uint64_t>(everyone.rank()));
+  CHECK(world.local_size() == world.size());
+}
+
+TEST_CASE("a session in a program that has initialized MPI leaves MPI initialized") {
+  { const MpiSession session; }
+  int finalized = 1;
+  check(MPI_Finalized(&finalized));
+  CHECK(finalized == 0);
+  World().barrier();
+}
