@@ -41,6 +41,7 @@ MODULES = {
     "collectives": KERNELS | {"collectives/world"},
     "collectives/ring": {"kernels/base"} | COMM,
     "collectives/host": {"kernels/base", "collectives/ring"} | COMM,
+    "collectives/library": {"kernels/base", "collectives/host"} | COMM,
     "collectives/gpu": KERNELS | COMM | {"kernels/cuda", "kernels/cuda/runtime", "collectives/ring", "collectives/host"},
     "models/graph": KERNELS,
     "models/zoo": KERNELS | {"models/graph"},
