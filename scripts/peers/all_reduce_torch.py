@@ -36,10 +36,10 @@ def allocate(size, device):
     return huge_buffer(size) if device == "cpu" else torch.zeros(size // 4, device=device)
 
 
-def check_exactness(values, rank, ranks):
+def check_exactness(values, rank, ranks, group=None):
     pattern = (torch.arange(len(values), dtype=torch.int32, device=values.device) % 1021).to(torch.float32)
     values.copy_(pattern).add_(rank)
-    dist.all_reduce(values)
+    dist.all_reduce(values, group=group)
     if not torch.equal(values, pattern.mul_(ranks).add_(ranks * (ranks - 1) // 2)):
         sys.exit("wrong sum")
 
@@ -60,12 +60,12 @@ def common_start():
     return begin
 
 
-def time_call(values):
+def time_call(values, group=None):
     values.zero_()  # rewritten before each call, untimed, as training does
     if values.is_cuda:
         torch.cuda.synchronize()
     begin = common_start()
-    dist.all_reduce(values)
+    dist.all_reduce(values, group=group)
     if values.is_cuda:
         torch.cuda.synchronize()
     return maximum(time.perf_counter() - begin)

@@ -30,6 +30,8 @@ NOT_TYPED = [
     (r"annulus control |--take-over", "another command that still runs, see survive_test.py and take_over_test.py"),
     (r"--model resnet152", "a gigabyte, see pipeline_memory_test.py"),
     (r"predict-scaling step.json --fit", "times between hosts, see predict_scaling_test.py"),
+    (r"pip install |torch-venv|src/torch/", "PyTorch, see torch_test.py"),
+    (r"^scripts/setup$", "the right to install packages"),
     (r"--from parquet", "pyarrow, see import_arrays_test.py"),
 ]
 # Smaller sizes than the manual's.
