@@ -19,7 +19,7 @@ REGISTERS = 65536  # of a multiprocessor; it has them for 2,048 threads with 32 
 RESIDENT = 768     # threads that must fit, which suffices for kernels that are bound by memory
 FEWER_RESIDENT = {  # these compute with values that they keep in registers
     "attention": 512, "query_gradients": 512, "key_gradients": 512, "pixel_product": 512,
-    "differentiate_short_rows": 384}
+    "window_product": 512, "differentiate_short_rows": 384}
 # The body of its loop over a vector's values is too long to be unrolled.
 ARRAY_IN_LOCAL_MEMORY = {"normalize_backward"}
 VECTORIZED = {

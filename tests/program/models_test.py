@@ -110,6 +110,13 @@ class Models(helper.ProgramTest):
         self.assertEqual(convolutions, {("resnet18", "bf16"): 39 + 20, ("resnet18", "fp16"): 39 + 20,
                                         ("resnet50", "bf16"): 105 + 20, ("resnet50", "fp16"): 105 + 36})
 
+    def test_prediction_of_our_own_convolutions(self):
+        # Our 3x3 convolutions compute the outputs of 9 batch norms within resnet20's blocks and of 8 at their ends.
+        for arguments, kernels in ((), 42), (("--own-products",), 42 - 9 - 8):
+            result = self.predict("--model", "resnet20", "--bandwidth", 1, "--peak", 1, *arguments)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            self.assertIn(f"| batch norm, forward | {kernels} |", result.stdout)
+
     def test_prediction_of_images_in_blocks(self):
         # Windows that move by 2 pixels read blocks of 2x2 pixels, whose 12 channels are padded to 16.
         for model, pixels, stored in ("resnet18", 224 * 224 * 3, 112 * 112 * 16), ("mlp", 28 * 28, 28 * 28 * 8):

@@ -17,9 +17,10 @@ constexpr double kTolerance = 0x1p-6;  // for bf16, relative to the norm; a wron
 
 // Several tiles in each direction, and rests.
 ConvolutionProblem small(ConvolutionProblem problem) {
-  constexpr std::size_t kPixels = 300, kMost = 200;
-  problem.batch = problem.height = 1;
-  problem.width = kPixels;
+  constexpr std::size_t kMost = 200;
+  problem.batch = 3;
+  problem.height = 7;
+  problem.width = 15;
   problem.channels = std::min(problem.channels, kMost);
   problem.filters = std::min(problem.filters, kMost);
   return problem;
@@ -95,37 +96,54 @@ class Check {
   }
 
   bool forward_agrees() const {
-    std::vector<double> x(pixels_ * p_.channels), y(pixels_ * p_.filters), sum(p_.filters), square(p_.filters);
+    std::vector<double> x(pixels_ * p_.channels), y(results_ * p_.filters), sum(p_.filters), square(p_.filters);
     for (std::size_t i = 0; i < x.size(); ++i) {
       const std::size_t c = i % p_.channels;
       const double end = scale_[c] * norm_input_[i] + shift_[c] + (p_.ends_block() ? addend_[i] : 0);
       x[i] = p_.normalizes() || p_.ends_block() ? std::max(0.0, end) : input_[i];
     }
-    for (std::size_t pixel = 0; pixel < pixels_; ++pixel)
-      for (std::size_t f = 0; f < p_.filters; ++f) {
-        double& value = y[pixel * p_.filters + f];
-        for (std::size_t c = 0; c < p_.channels; ++c)
-          value += x[pixel * p_.channels + c] * weights_[f * p_.channels + c];
-        sum[f] += value;
-        square[f] += value * value;
-      }
+    for_each_product([&](std::size_t in, std::size_t w, std::size_t out) {
+      for (std::size_t c = 0; c < p_.channels; ++c) y[out] += x[in + c] * weights_[w + c];
+    });
+    for (std::size_t i = 0; i < y.size(); ++i) {
+      sum[i % p_.filters] += y[i];
+      square[i % p_.filters] += y[i] * y[i];
+    }
     return input_.agrees(x) && output_.agrees(y) &&
            (!p_.has_statistics() || (sums_.agrees(sum) && squares_.agrees(square)));
   }
 
   bool backward_agrees() const {
     std::vector<double> gradient(pixels_ * p_.channels), sum(p_.channels), normalized_sum(p_.channels);
+    for_each_product([&](std::size_t in, std::size_t w, std::size_t out) {
+      for (std::size_t c = 0; c < p_.channels; ++c) gradient[in + c] += output_[out] * weights_[w + c];
+    });
     for (std::size_t i = 0; i < gradient.size(); ++i) {
-      const std::size_t pixel = i / p_.channels, c = i % p_.channels;
+      const std::size_t c = i % p_.channels;
       const bool elsewhere = p_.adds_elsewhere();
-      if (!((elsewhere ? norm_output_[i] : scale_[c] * norm_input_[i] + shift_[c]) > 0)) continue;
-      gradient[i] = elsewhere ? others_[i] : 0;
-      for (std::size_t f = 0; f < p_.filters; ++f)
-        gradient[i] += output_[pixel * p_.filters + f] * weights_[f * p_.channels + c];
+      if (elsewhere) gradient[i] += others_[i];
+      if (!((elsewhere ? norm_output_[i] : scale_[c] * norm_input_[i] + shift_[c]) > 0)) gradient[i] = 0;
       sum[c] += gradient[i];
       normalized_sum[c] += gradient[i] * inverse_[c] * (norm_input_[i] - mean_[c]);
     }
     return input_.agrees(gradient) && sums_.agrees(sum) && squares_.agrees(normalized_sum);
+  }
+
+  // Calls visit(input, weights, output) for each filter and each two pixels that a place in its kernel connects, with
+  // offsets, for the input and the weights the first channel's.
+  template <class Visit>
+  void for_each_product(const Visit& visit) const {
+    const std::size_t rows = p_.output_height(), columns = p_.output_width();
+    for (std::size_t output = 0; output < results_; ++output)
+      for (std::size_t place = 0; place < p_.kernel.area(); ++place) {
+        // Coordinates in the padding wrap around.
+        const std::size_t y = output / columns % rows * p_.stride.height + place / p_.kernel.width - p_.padding.top;
+        const std::size_t x = output % columns * p_.stride.width + place % p_.kernel.width - p_.padding.left;
+        if (y >= p_.height || x >= p_.width) continue;
+        const std::size_t input = ((output / (rows * columns) * p_.height + y) * p_.width + x) * p_.channels;
+        for (std::size_t f = 0; f < p_.filters; ++f)
+          visit(input, (f * p_.kernel.area() + place) * p_.channels, output * p_.filters + f);
+      }
   }
 
   Values images(float low, float high) const { return {type_, pixels_ * p_.channels, low, high}; }
@@ -135,10 +153,12 @@ class Check {
   ConvolutionProblem p_;
   std::unique_ptr<ConvolutionPlan> plan_;
   DataType type_ = value_type(p_.precision);
-  std::size_t pixels_ = p_.width;
+  std::size_t pixels_ = p_.batch * p_.height * p_.width;
+  std::size_t results_ = p_.batch * p_.output_height() * p_.output_width();  // pixels
   Values input_ = images(-1, 1), norm_input_ = images(-2, 2), addend_ = images(-1, 0.5f),
          norm_output_ = images(-1, 1.5f), others_ = images(-0.5f, 1);
-  Values weights_{type_, p_.filters*p_.channels, -0.1f, 0.15f}, output_{type_, pixels_*p_.filters, -1, 1.5f};
+  Values weights_{type_, p_.filters*p_.kernel.area() * p_.channels, -0.1f, 0.15f},
+      output_{type_, results_*p_.filters, -1, 1.5f};
   Values scale_ = channels(0.5f, 1.5f), shift_ = channels(-0.5f, 1), mean_ = channels(-0.5f, 0.75f),
          inverse_ = channels(0.5f, 2), sums_ = results(), squares_ = results();
 };

@@ -270,7 +270,7 @@ class EmulatedConvolutions final : public ConvolutionPlanner {
  private:
   static ConvolutionPasses with_own_products(ConvolutionPasses passes, const ConvolutionProblem& p,
                                              const NormsBeside& norms) {
-    if (!(passes.own_products = p.is_product() && norms != NormsBeside{})) return passes;
+    if (!(passes.own_products = is_own_product(p) && norms != NormsBeside{})) return passes;
     passes.forward.statistics = norms.after;
     if (norms.before == NormsBeside::rectified) {
       passes.backward_data = BackwardData::summed;

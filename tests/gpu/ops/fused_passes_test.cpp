@@ -317,9 +317,26 @@ TEST_CASE("on a GPU: our own products with batch norms' passes, against float64"
   check_own_products(layer(5, 8, 13, 64, 1), {Precision::fp16});   // several tiles of rows in a block
 }
 
+TEST_CASE("on a GPU: our own 3x3 convolutions with batch norms' passes, against float64", "[fused_passes]") {
+  if (!cuda::has_own_products()) return;
+  const std::vector<Precision> both{Precision::bf16, Precision::fp16};
+  check_own_products(layer(1, 16, 28, 16, 3), both);               // several tiles
+  check_own_products(layer(3, 32, 7, 64, 3), both);                // tiles of several images
+  check_own_products(layer(1, 16, 28, 32, 3, 2), both);            // even, with a stride
+  check_own_products(layer(3, 64, 7, 16, 3, 2), both);             // odd
+  check_own_products(layer(2, 32, 14, 32, 3), {Precision::bf16});  // a rest of rows
+  check_own_products(layer(3, 64, 5, 64, 3), {Precision::bf16});   // the most weights
+  check_own_products(layer(1, 16, 1, 16, 3), {Precision::fp16});   // a single pixel
+  check_own_products(layer(3, 16, 1, 32, 3, 2), {Precision::fp16});
+  ConvolutionProblem wide = layer(1, 16, 150, 16, 3);  // a row has several tiles
+  wide.height = 2;
+  check_own_products(wide, {Precision::fp16});
+}
+
 TEST_CASE("on a GPU: tuning finds our own products' results right", "[fused_passes]") {
   if (!cuda::has_own_products()) return;
-  ConvolutionProblem one = layer(256, 512, 7, 2048, 1);
+  ConvolutionProblem one =
+      GENERATE(layer(256, 512, 7, 2048, 1), layer(128, 64, 7, 64, 3), layer(128, 16, 28, 32, 3, 2));
   one.own_products = true;
   one.precision = GENERATE(Precision::bf16, Precision::fp16);
   const auto pass = GENERATE(values<ConvolutionPass>(
@@ -335,6 +352,15 @@ TEST_CASE("on a GPU: our own products of ResNet-50's layers, against float64", "
     check_own_products(layer(4, narrow, side, 4 * narrow, 1), {Precision::bf16, Precision::fp16});
     check_own_products(layer(4, 4 * narrow, side, narrow, 1), {Precision::bf16, Precision::fp16});
   }
+}
+
+TEST_CASE("on a GPU: our own 3x3 convolutions of resnet20's layers, against float64", "[.][fused_passes]") {
+  if (!cuda::has_own_products()) return;
+  const std::vector<Precision> both{Precision::bf16, Precision::fp16};
+  for (const std::size_t channels : {16, 32, 64})
+    check_own_products(layer(128, channels, 448 / channels, channels, 3), both);
+  for (const std::size_t channels : {16, 32})
+    check_own_products(layer(128, channels, 448 / channels, 2 * channels, 3, 2), both);
 }
 
 TEST_CASE("on a GPU: every plan of ResNet-50's fused passes, against float64", "[.][fused_passes]") {

@@ -43,6 +43,16 @@ struct Builder {
     y = norm(name + ".3.bn", conv(name + ".3.conv", y, {.channels = 2 * channels, .kernel = 1}));
     return relu(name + ".relu", graph.add(name + ".add", Add{}, {y, around}));
   }
+  // Two 3x3, around a shortcut.
+  Value basic_block(const std::string& name, Value x, std::size_t channels, std::size_t stride) {
+    const Value around =
+        stride > 1 ? norm(name + ".around.bn",
+                          conv(name + ".around.conv", x, {.channels = channels, .kernel = 1, .stride = stride}))
+                   : x;
+    Value y = layer(name + ".1", x, {.channels = channels, .kernel = 3, .stride = stride, .padding = 1});
+    y = norm(name + ".2.bn", conv(name + ".2.conv", y, {.channels = channels, .kernel = 3, .padding = 1}));
+    return relu(name + ".relu", graph.add(name + ".add", Add{}, {y, around}));
+  }
   Graph done(Value x) {
     x = graph.add("pool", AdaptiveAveragePool{1}, {x});
     graph.add("loss", SoftmaxCrossEntropy{}, {graph.add("last", Dense{3}, {x}), Graph::kLabels});
@@ -69,6 +79,14 @@ Graph residual() {
   x = b.block("a", x, 12, 1, true);
   x = b.block("b", x, 12, 1, false);
   return b.done(b.block("c", x, 20, 2, true));
+}
+
+Graph basic() {
+  Builder b;
+  Value x = b.layer("stem", b.input, kThree);
+  x = b.basic_block("a", x, 12, 1);
+  x = b.basic_block("b", x, 12, 1);
+  return b.done(b.basic_block("c", x, 27, 2));
 }
 
 // Either convolution that reads the first block's output could do its end.
@@ -269,6 +287,7 @@ TEST_CASE("on a GPU: our own products do the passes of the batch norms beside th
                {"residual blocks", residual()},
                {"residual blocks, recomputed", recompute_blocks(residual())},
                {"a projection without a stride", projected()},
+               {"blocks of 3x3 convolutions", basic()},
                {"frozen below", freeze(chain(), {"a"})}};
   for (const Precision precision : {Precision::bf16, Precision::fp16})
     for (const auto& [name, graph] : cases) {
