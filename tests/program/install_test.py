@@ -72,6 +72,32 @@ class Install(unittest.TestCase):
         missing = rf"there is no libannulus_cuda.so in {self.prefix}/bin or {self.prefix}/lib/annulus"
         self.assertEqual(missing not in shown, (BUILD / "libannulus_cuda.so").exists(), shown)
 
+    def run_example(self, program):
+        shown = subprocess.run([helper.MPIRUN, "--allow-run-as-root", "--oversubscribe", "-np", "2", program], text=True,
+                               capture_output=True, timeout=60, env={**ENVIRONMENT, "LD_LIBRARY_PATH": str(self.prefix / "lib")})
+        self.assertRegex(shown.stdout, r"^average of 2 ranks: 0.5; shared memory", shown.stderr)
+
+    @unittest.skipUnless(shutil.which("mpicc") and shutil.which("pkg-config"), "no mpicc or pkg-config")
+    def test_c_programs_find_the_collectives_by_pkg_config(self):
+        flags = subprocess.run(["pkg-config", "--cflags", "--libs", "annulus_collectives"], text=True, capture_output=True, check=True,
+                               env={**os.environ, "PKG_CONFIG_PATH": str(self.prefix / "lib/pkgconfig")}).stdout.split()
+        program = self.folder / "example"
+        subprocess.run(["mpicc", "-std=c99", ROOT / "collectives/example.c", *flags, "-o", program], check=True)
+        self.run_example(program)
+
+    def test_cmake_projects_find_the_collectives(self):
+        project = self.folder / "project"
+        project.mkdir()
+        (project / "CMakeLists.txt").write_text(f"""cmake_minimum_required(VERSION 3.25)
+            project(example C)
+            find_package(annulus_collectives 0.1 REQUIRED)
+            add_executable(example {ROOT}/collectives/example.c)
+            target_link_libraries(example annulus::collectives)
+            """)
+        for arguments in (["-S", project, "-B", project, f"-DCMAKE_PREFIX_PATH={self.prefix}"], ["--build", project]):
+            subprocess.run(["cmake", *arguments], check=True, stdout=subprocess.DEVNULL)
+        self.run_example(project / "example")
+
     def test_scripts_find_the_program_and_each_other(self):
         scripts = "share/annulus/scripts"
         shown = self.run_installed(f"{scripts}/launch", "-np", "2", "--dry-run", "annulus", "train").stderr
