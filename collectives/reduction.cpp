@@ -2,29 +2,15 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <type_traits>
 
+#include "collectives/half.h"
 #include "kernels/base/error.h"
 
 namespace annulus {
 namespace {
 
 constexpr std::size_t kBlock = 2048;  // wide elements at a time, which fit the L1 cache
-
-// The 16-bit formats, as storage that converts to float and back.
-struct Bf16 {
-  std::uint16_t bits;
-  Bf16() = default;
-  explicit Bf16(float value) {
-    const auto whole = std::bit_cast<std::uint32_t>(value);
-    // Adds half a unit in the last place that is kept, a little less if that would leave a tie at an odd number.
-    const std::uint32_t rounded = whole + 0x7fff + ((whole >> 16) & 1);
-    bits = static_cast<std::uint16_t>((value != value ? whole | 0x400000 : rounded) >> 16);
-  }
-  explicit operator float() const { return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16); }
-};
-using Fp16 = _Float16;
 
 template <class T>
 constexpr bool is_half = std::is_same_v<T, Bf16> || std::is_same_v<T, Fp16>;

@@ -2,42 +2,27 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <utility>
 
+#include "collectives/half.h"
 #include "kernels/base/error.h"
 
 namespace annulus {
 namespace {
 
-struct Bf16 {
-  static std::uint16_t encode(float value) {
-    const auto bits = std::bit_cast<std::uint32_t>(value);
-    // Adds half a unit in the last place that is kept, a little less if that would leave a tie at an odd number.
-    const std::uint32_t rounded = bits + 0x7fff + ((bits >> 16) & 1);
-    return static_cast<std::uint16_t>((value != value ? bits | 0x400000 : rounded) >> 16);
-  }
-  static float decode(std::uint16_t coded) { return std::bit_cast<float>(static_cast<std::uint32_t>(coded) << 16); }
-};
-
-struct Fp16 {
-  static std::uint16_t encode(float value) { return std::bit_cast<std::uint16_t>(static_cast<_Float16>(value)); }
-  static float decode(std::uint16_t coded) { return static_cast<float>(std::bit_cast<_Float16>(coded)); }
-};
-
 // Converts arrays to and from a 16-bit format.
-template <class Format>
+template <class T>
 struct HalfCodec {
   static void encode(std::span<const float> values, std::byte* coded) {
-    auto* const to = reinterpret_cast<std::uint16_t*>(coded);
-    for (std::size_t i = 0; i < values.size(); ++i) to[i] = Format::encode(values[i]);
+    T* const to = reinterpret_cast<T*>(coded);
+    for (std::size_t i = 0; i < values.size(); ++i) to[i] = static_cast<T>(values[i]);
   }
   static void decode(const std::byte* coded, std::span<float> values) {
-    const auto* const from = reinterpret_cast<const std::uint16_t*>(coded);
-    for (std::size_t i = 0; i < values.size(); ++i) values[i] = Format::decode(from[i]);
+    const T* const from = reinterpret_cast<const T*>(coded);
+    for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(from[i]);
   }
   static void round(std::span<float> values) {
-    for (float& value : values) value = Format::decode(Format::encode(value));
+    for (float& value : values) value = static_cast<float>(static_cast<T>(value));
   }
 };
 

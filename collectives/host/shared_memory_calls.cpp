@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "collectives/host/shared_memory_all_reduce.h"
 #include "kernels/base/error.h"

@@ -1,10 +1,13 @@
 #include "collectives/annulus_collectives.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <atomic>
+#include <cstdint>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <set>
 #include <string>
 
@@ -37,12 +40,13 @@ namespace {
 class ProcessMpi {
  public:
   ~ProcessMpi() {
-    if (unfinished_ > 0) session_.leave_open();
+    if (unfinished_ > 0 || getpid() != process_) session_.leave_open();
   }
   void count(int groups) { unfinished_ += groups; }
 
  private:
   annulus::MpiSession session_;
+  const pid_t process_ = getpid();  // not a child that it has forked
   std::atomic<int> unfinished_ = 0;
 };
 

@@ -69,14 +69,15 @@ bool Group::free(std::byte* memory) {
 }
 
 annulus_status Group::start(const Call& call, const annulus_completion& completion, annulus_work& work) {
-  const std::scoped_lock lock(mutex_);
-  if (failure_) return failure_->status;
-  jobs_.push_back({call, completion});
-  work = ++started_;
-  if (completion.waited_for == 0) {
+  {
+    const std::scoped_lock lock(mutex_);
+    if (failure_) return failure_->status;
+    jobs_.push_back({call, completion});
+    work = ++started_;
+    if (completion.waited_for != 0) return ANNULUS_OK;
     wake_ = true;
-    work_there_.notify_one();
   }
+  work_there_.notify_one();
   return ANNULUS_OK;
 }
 

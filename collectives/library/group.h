@@ -60,7 +60,7 @@ class Group {
   std::unique_ptr<CallAlgorithm> algorithm_;
 
   std::mutex allocation_;                              // held while a thread allocates
-  std::map<const std::byte*, Buffer> process_memory_;  // allocated where there is no shared memory
+  std::map<const std::byte*, Buffer> process_memory_;  // if there is no shared memory
 
   mutable std::mutex mutex_;  // guards what follows
   std::condition_variable work_there_, completed_;

@@ -1,13 +1,16 @@
-"""The library of collectives if a rank stops: the others end within the timeout, and name it."""
+"""The library of collectives if a rank stops, or if there is little shared memory."""
 import os
 import pathlib
 import re
 import signal
 import socket
+import subprocess
 import unittest
 
 import helper
+from shared_memory_test import MESSAGES, space
 
+EXAMPLE = pathlib.Path(helper.ANNULUS).parent / "tests/collectives_example"
 FAULT = pathlib.Path(helper.ANNULUS).parent / "tests/collectives_fault"
 HOST = re.escape(socket.gethostname())
 TIMEOUT, LOST = 4, 5  # annulus_status
@@ -15,6 +18,8 @@ OPERATION = r"operation 11, all-reduce of 100000 fp32 \(sum\)"
 
 
 class Faults(unittest.TestCase):
+    """The other ranks end within the timeout, and name the rank."""
+
     def reports(self, kind, timeout, ranks_per_node=0, ranks=3):
         """Each other rank's status, seconds and text, after rank 1 has stopped."""
         line = [helper.MPIRUN, "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "--enable-recovery", "-np", ranks,
@@ -56,6 +61,18 @@ class Faults(unittest.TestCase):
     def test_an_allocation_ends_after_the_timeout(self):
         _, reports = self.reports("allocate", 3)
         self.check(reports, TIMEOUT, 20, "no progress for 3 s in the allocation of 1000 bytes")
+
+
+@unittest.skipIf(subprocess.run([*space("1m"), "true"], stderr=subprocess.DEVNULL).returncode, "no file systems can be mounted here")
+class SmallSharedMemory(unittest.TestCase):
+    def test_ranks_send_messages_or_copy_arrays(self):
+        """The example's arrays need 8 MB; 4 MB are enough to copy them in pieces."""
+        for size, algorithm in (("100k", r"float32 sums: ring over MPI messages"), ("4m", r"shared memory \(all ranks are on one node\)")):
+            with self.subTest(size):
+                result = helper.finish(helper.start_command(
+                    [*space(size), helper.MPIRUN, "--allow-run-as-root", "--oversubscribe", "-np", "2", str(EXAMPLE)], MESSAGES))
+                self.assertEqual(result.status, 0, str(result))
+                self.assertRegex(result.out, f"^average of 2 ranks: 0.5; {algorithm}")
 
 
 if __name__ == "__main__":
