@@ -264,6 +264,30 @@ TEST_CASE("a convolution is our own product if that was measured to be faster") 
   CHECK(chosen(kNever, kNever) == statistics);
 }
 
+TEST_CASE("a small 3x3 convolution after a block is our own if that was measured to be faster") {
+  const ConvolutionProblem begin{Forward{}, Precision::bf16, 128, 16, 28, 28, 32, 3, 2, 1};
+  const auto chosen = [&](double forward, double data) {
+    File file(begin);
+    file.add(Forward{}, 10);
+    file.add_own(kStatistics, 11);
+    file.add_own(Forward{Forward::block_end, true}, forward);
+    file.add(BackwardWeights::rounded, 9);
+    file.add(BackwardData::added, 8);
+    file.add_own(BackwardData::summed_elsewhere, data);
+    file.add_copy(3211264, 2);
+    file.add_copy(1605632, 1);
+    return file.choose({NormsBeside::block_end, true}, true);
+  };
+  const auto passes = [](const Forward& forward) {
+    return ConvolutionPasses{forward, BackwardData::summed_elsewhere, BackwardWeights::rounded, true};
+  };
+  // Apart, either pass costs one and a half copies more, and statistics half a copy.
+  CHECK(chosen(13, 10) == passes({Forward::block_end, true}));
+  CHECK(chosen(14, 10) == passes({}));
+  CHECK(chosen(13, 12) == kNone);
+  CHECK(chosen(kNever, kNever) == kNone);
+}
+
 TEST_CASE("the gradient of a 1x1 convolution's weights is a product in float32 if that was measured to be faster") {
   const ConvolutionProblem one{Forward{}, Precision::fp16, 256, 64, 56, 56, 256, 1, 1, 0};
   const ConvolutionPasses wide{.backward_weights = BackwardWeights::wide};
