@@ -25,7 +25,7 @@ class Faults(unittest.TestCase):
         line = [helper.MPIRUN, "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "--enable-recovery", "-np", ranks,
                 FAULT, kind, timeout, ranks_per_node]
         process = helper.start_command([str(word) for word in line])
-        self.addCleanup(lambda: process.poll() is None and os.killpg(process.pid, signal.SIGKILL))
+        self.addCleanup(lambda: process.poll() is None and helper.kill(process))
         lines = []
         while len(lines) < ranks:
             text = process.stdout.readline()
