@@ -9,6 +9,7 @@
 #include "kernels/base/error.h"
 #include "kernels/base/subnormals.h"
 #include "kernels/cuda/make_cuda_device.h"
+#include "src/energy/energy_sources.h"
 #include "src/io/bytes.h"
 #include "src/io/hdf5.h"
 #include "src/io/terminal.h"
@@ -53,11 +54,19 @@ void print_gpus() {
   print_jpeg_decoder();
 }
 
-void print_gpu_use(const Device& device, int gpu) {
+void print_gpu_use(const Device& device) {
   line("gpu memory", fmt::format("{} free for each rank on it, {} in use", format_bytes(device.info().free_bytes),
                                  format_bytes(gpu_memory().in_use)));
   line("deterministic", "yes, unless --deterministic off lets --tune choose sums that differ from run to run");
-  line("energy", gpu_joules(gpu) ? "counted by NVML" : "unknown: NVML does not count it");
+}
+
+// Prints the counters of the energy on rank 0's machine.
+void print_energy(const World& world, bool on_gpu) {
+  const EnergyPlace place = energy_place(on_gpu ? std::optional(gpu_of(world)) : std::nullopt);
+  const EnergyChoice choice = choose_energy_sources(open_energy_counters(place), on_gpu);
+  line("energy", choice.unknown.empty() ? fmt::format("of {}, counted by {}", join_sources(choice, &EnergySource::of),
+                                                      join_sources(choice, &EnergySource::name))
+                                        : "unknown: " + choice.unknown);
 }
 
 // Prints the usable all-reduces, and why others are unavailable. Making an all-reduce is collective.
@@ -112,7 +121,9 @@ void doctor(const World& world) {
   const auto device = open_device(world, {});
   const std::string warning = device_warning(world, *device);
   if (world.root() && !warning.empty()) line("", warning_mark() + warning);
-  if (world.root() && !device->info().shares_host_memory) print_gpu_use(*device, gpu_of(world));
+  const bool on_gpu = !device->info().shares_host_memory;
+  if (world.root() && on_gpu) print_gpu_use(*device);
+  if (world.root()) print_energy(world, on_gpu);
   try_all_reduces(world, *device);
   if (!world.root()) return;
   fmt::print("when to use a strategy (train --strategy)\n");

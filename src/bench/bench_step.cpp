@@ -25,6 +25,7 @@
 #include "src/checkpoint/restore.h"
 #include "src/data/loader.h"
 #include "src/data/open_samples.h"
+#include "src/energy/energy_meter.h"
 #include "src/io/bytes.h"
 #include "src/io/printable.h"
 #include "src/io/progress.h"
@@ -176,8 +177,8 @@ struct Candidate {
   std::vector<double> seconds;          // for every step
   std::vector<double> compute;          // each step's seconds of computing, the ranks' mean
   std::vector<Accounts> turns;
-  Accounts accounts;             // for typical turns
-  std::optional<Energy> joules;  // for all steps
+  Accounts accounts;  // for typical turns
+  Energy used;        // while all steps were measured
 };
 using Candidates = std::deque<Candidate>;  // a deque because they cannot be moved
 
@@ -346,7 +347,7 @@ void take_turns(const World& world, Candidates& candidates, const Batch& batch, 
     }
   meter.clear();
   for (Candidate& candidate : candidates) {
-    candidate.joules = candidate.energy.total(world);
+    candidate.used = candidate.energy.total(world);
     world.maximum(candidate.seconds);
     candidate.accounts = typical_accounts(candidate.turns, candidate.seconds);
     world.sum(candidate.compute);
@@ -406,9 +407,9 @@ void print(const Candidates& candidates, const StepWork& work) {
   }
   if (knows_peak) fmt::print("MFU: model FLOPs utilization, of {}\n", work.utilization.peak_text());
   for (const Candidate& c : candidates) {
-    fmt::print("\nall-reduce {}: {}", c.name, ledger_table(c.accounts));
+    fmt::print("\nall-reduce {}: {}", c.name, ledger_table(c.accounts, c.used));
     if (const std::string late = lateness_line(c.accounts); !late.empty()) fmt::print("  {}\n", late);
-    if (c.on_gpu) fmt::print("  {}\n", energy_line(c.joules, c.seconds.size()));
+    if (c.on_gpu || c.used.unknown.empty()) fmt::print("  {}\n", energy_line(c.used, c.accounts.mean()));
   }
 }
 
@@ -435,8 +436,8 @@ nlohmann::json row(const Candidate& c, const World& world, const BenchStepOption
                       {"min_seconds", found.shortest_step},
                       {"compute_seconds", found.compute},
                       {work.unit.speed_name(), found.speed},
-                      {"ledger", ledger_json(c.accounts)},
-                      {"energy", energy_json(c.joules, c.seconds.size())}};
+                      {"ledger", ledger_json(c.accounts, c.used)},
+                      {"energy", energy_json(c.used, c.accounts.mean())}};
   if (found.mfu) json["mfu"] = *found.mfu;
   if (options.shards > 0) json["checksum"] = fmt::format("{:016x}", c.after_first_steps);
   return json;

@@ -25,6 +25,10 @@ double per_second(std::size_t count, double seconds) {
   return seconds > 0 ? static_cast<double>(count) / seconds : 0;
 }
 
+double joules_per_step(const Energy& energy, const StepTimes& mean) {
+  return energy.watts * mean.wall() / static_cast<double>(std::max<std::size_t>(mean.steps, 1));
+}
+
 std::string spoken(std::string_view name) {
   std::string text(name);
   std::ranges::replace(text, '_', ' ');
@@ -84,25 +88,35 @@ nlohmann::json ledger_json(const Accounts& accounts) {
   return json;
 }
 
+nlohmann::json ledger_json(const Accounts& accounts, const Energy& energy) {
+  nlohmann::json json = ledger_json(accounts);
+  if (!energy.unknown.empty()) return json;
+  const StepTimes mean = accounts.mean();
+  for (std::size_t part = 0; part < StepTimes::kParts; ++part)
+    json["joules"][std::string(StepTimes::kNames[part])] = energy.watts * mean.seconds[part];
+  return json;
+}
+
 nlohmann::json to_json(const GpuMemoryUse& use) {
   return {{"weights", use.weights},         {"gradients", use.gradients},   {"states", use.states},
           {"activations", use.activations}, {"workspaces", use.workspaces}, {"in_use", use.in_use}};
 }
 
-nlohmann::json energy_json(const std::optional<Energy>& energy, std::size_t steps) {
-  if (!energy) return "unknown";
-  return {{"joules_per_step", energy->steps / static_cast<double>(std::max<std::size_t>(steps, 1))},
-          {"kilowatt_hours", energy->all / kJoulesPerKilowattHour}};
+nlohmann::json energy_json(const Energy& energy, const StepTimes& mean) {
+  if (!energy.unknown.empty()) return "unknown";
+  return {{"source", energy.source},
+          {"watts", energy.watts},
+          {"joules_per_step", joules_per_step(energy, mean)},
+          {"kilowatt_hours", energy.joules / kJoulesPerKilowattHour}};
 }
 
-std::string energy_line(const std::optional<Energy>& energy, std::size_t steps) {
-  if (!energy) return "energy: unknown, because NVML does not count it here";
-  return fmt::format("energy of the GPUs: {:.4g} J a step, {:.3g} kWh in all",
-                     energy->steps / static_cast<double>(std::max<std::size_t>(steps, 1)),
-                     energy->all / kJoulesPerKilowattHour);
+std::string energy_line(const Energy& energy, const StepTimes& mean) {
+  if (!energy.unknown.empty()) return "energy: unknown, because " + energy.unknown;
+  return fmt::format("energy of {}: {:.4g} J a step, {:.3g} kWh in all ({})", energy.of, joules_per_step(energy, mean),
+                     energy.joules / kJoulesPerKilowattHour, energy.source);
 }
 
-std::string ledger_table(const Accounts& accounts) {
+std::string ledger_table(const Accounts& accounts, const Energy& energy) {
   const StepTimes mean = accounts.mean();
   const double steps = static_cast<double>(std::max<std::size_t>(mean.steps, 1));
   const double wall = std::max(mean.wall(), 1e-12);
@@ -110,6 +124,7 @@ std::string ledger_table(const Accounts& accounts) {
   const auto row = [&](std::string_view name, auto seconds_of) {
     const double seconds = seconds_of(mean);
     text += fmt::format("  {:<26}{:>10.3f} ms {:>7.1f} %", spoken(name), 1e3 * seconds / steps, 100 * seconds / wall);
+    if (energy.unknown.empty()) text += fmt::format(" {:>9.4g} J", energy.watts * seconds / steps);
     if (accounts.ranks.size() > 1) {
       const Worst worst = worst_rank(accounts, seconds_of);
       text += fmt::format("   most: {:>10.3f} ms on rank {}", 1e3 * worst.seconds / steps, worst.rank);
@@ -214,9 +229,9 @@ nlohmann::json to_json(const RunResult& r) {
                       {"all_reduce", r.all_reduce},
                       {"buckets", r.buckets},
                       {"peak_memory_bytes", r.peak_memory_bytes},
-                      {"energy", energy_json(r.energy, r.accounts.mean().steps)},
+                      {"energy", energy_json(r.energy, r.accounts.mean())},
                       {"train_" + r.unit.speed_name(), r.items_per_second()},
-                      {"ledger", ledger_json(r.accounts)},
+                      {"ledger", ledger_json(r.accounts, r.energy)},
                       {"startup_seconds", r.startup_seconds},
                       {"evaluation_seconds", r.evaluation_seconds},
                       {"checkpoint_seconds", r.checkpoint_seconds},
@@ -283,8 +298,9 @@ std::string summary(const RunResult& r) {
     text += fmt::format("rank {} on {} {}: {:.2f} s until the others went on after step {}, {} step{} repeated\n",
                         loss.rank, printable(loss.host), loss.fate(), loss.seconds, loss.step, loss.repeated_steps,
                         loss.repeated_steps == 1 ? "" : "s");
-  text += ledger_table(r.accounts);
-  if (r.gpu_memory) text += to_string(*r.gpu_memory) + '\n' + energy_line(r.energy, r.accounts.mean().steps) + '\n';
+  text += ledger_table(r.accounts, r.energy);
+  if (r.gpu_memory) text += to_string(*r.gpu_memory) + '\n';
+  if (r.gpu_memory || r.energy.unknown.empty()) text += energy_line(r.energy, r.accounts.mean()) + '\n';
   if (const std::string late = lateness_line(r.accounts); !late.empty()) text += "  " + late + '\n';
   if (const auto slow_down = find_slow_down(r.epochs)) text += slow_down->line() + '\n';
   text += fmt::format("{:.1f} s in all: start-up {:.1f}, steps {:.1f}, evaluation {:.1f}, checkpoints {:.1f}\n",

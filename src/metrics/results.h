@@ -6,9 +6,9 @@
 #include <string>
 
 #include "kernels/update.h"
+#include "src/energy/energy.h"
 #include "src/io/output_file.h"
 #include "src/io/sample_unit.h"
-#include "src/step/energy.h"
 #include "src/step/evaluate.h"
 #include "src/step/gpu_memory_use.h"
 #include "src/step/gradient_noise.h"
@@ -83,8 +83,8 @@ struct RunResult {
   std::optional<PipelineResult> pipeline;
   // For each rank, until the first checkpoint: to write it, rank 0 has a copy of all parameters and states.
   std::vector<std::uint64_t> peak_memory_bytes;
-  std::optional<GpuMemoryUse> gpu_memory;  // until the last checkpoint; none on CPUs
-  std::optional<Energy> energy;            // that the GPUs took until the last epoch; none if it is unknown
+  std::optional<GpuMemoryUse> gpu_memory;                           // until the last checkpoint; none on CPUs
+  Energy energy;                                                    // until the last epoch
   std::vector<nlohmann::json> earlier_epochs, earlier_evaluations;  // from the run that this run resumes
   std::vector<nlohmann::json> data_changes;  // for each resume with different data: the step and the difference
   std::vector<EpochResult> epochs;
@@ -104,11 +104,14 @@ struct RunResult {
 };
 
 nlohmann::json ledger_json(const Accounts& accounts);
+// Adds the joules of each part of the steps, over all ranks: shares of the energy, in proportion to the time.
+nlohmann::json ledger_json(const Accounts& accounts, const Energy& energy);
 nlohmann::json to_json(const GpuMemoryUse& use);
-// Returns joules per step and kilowatt hours in all, or "unknown".
-nlohmann::json energy_json(const std::optional<Energy>& energy, std::size_t steps);
-std::string energy_line(const std::optional<Energy>& energy, std::size_t steps);
-std::string ledger_table(const Accounts& accounts);   // milliseconds per step, and shares
+// Returns the source, watts, joules per step and kilowatt hours in all, or "unknown".
+nlohmann::json energy_json(const Energy& energy, const StepTimes& mean);
+std::string energy_line(const Energy& energy, const StepTimes& mean);
+// Returns milliseconds per step, shares and, if the energy is known, joules per step.
+std::string ledger_table(const Accounts& accounts, const Energy& energy = {});
 std::string lateness_line(const Accounts& accounts);  // the latest rank; empty if the ranks do not wait
 nlohmann::json to_json(const Score& score);           // the images, and what was measured
 nlohmann::json to_json(const EpochResult& epoch, const SampleUnit& unit, const Utilization& utilization);

@@ -50,7 +50,8 @@ TrainingRun::TrainingRun(const TrainingInputs& inputs, Replica& replica, RunReco
       metrics_(world_, inputs_.replicas(), options_.metrics, options_.out, state.step, record.result.unit,
                record.result.utilization, *replica.step, replica.optimizer, replica.ledger, record.noise,
                record.activity, [&record](const std::string& line) { record.progress.line_anyway(line); }),
-      energy_(world_, *inputs.device) {
+      energy_(world_, *inputs.device),
+      earlier_joules_(record.result.energy.joules) {
   replica.step->hooks.peek_next = [this] { return loader_.peek(); };
   replica.step->hooks.before_part = [this](std::size_t number) { inject_before(state_.step + 1 + number); };
   if (const auto pace = inputs.strategy_plan().pace) pace_.emplace(*pace, inputs.workers());
@@ -439,6 +440,7 @@ void TrainingRun::close_epoch(EpochResult& epoch) {
   epoch.accounts += replica_.ledger.close(world_, inputs_.replicas());
   record_.result.accounts += epoch.accounts;
   record_.result.energy = energy_.total(world_);
+  record_.result.energy.joules += earlier_joules_;
   if (epoch.gradient_norms) *epoch.gradient_norms += replica_.optimizer.take_norms();
   epoch.seconds = epoch.accounts.mean().wall();
   epoch.train_loss /= static_cast<double>(epoch.images);

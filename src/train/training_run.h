@@ -4,8 +4,8 @@
 
 #include "src/checkpoint/checkpoint_writer.h"
 #include "src/data/loader.h"
+#include "src/energy/energy_meter.h"
 #include "src/metrics/run_metrics.h"
-#include "src/step/energy.h"
 #include "src/train/dry_run.h"
 #include "src/train/interval.h"
 #include "src/train/replica.h"
@@ -84,7 +84,8 @@ class TrainingRun {
   std::optional<Pace> pace_;  // none if steps have a given size
   RunMetrics metrics_;
   EnergyMeter energy_;
-  bool handed_over_ = false;  // to the next job
+  const double earlier_joules_;  // before ranks were lost
+  bool handed_over_ = false;     // to the next job
 };
 
 }  // namespace annulus

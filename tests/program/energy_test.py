@@ -1,10 +1,13 @@
-"""The power that scripts/study reads from the program, Slurm and a watt-meter."""
+"""Energy: counters in recorded trees, and the power that scripts/study reads from the program, Slurm and a watt-meter."""
 import contextlib
 import io
+import json
 import os
 import pathlib
 import sys
 import tempfile
+import threading
+import time
 import unittest.mock
 
 import helper
@@ -12,6 +15,115 @@ import helper
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[2] / "scripts"))
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[2] / "scripts/peers"))
 from scaling import energy  # noqa: E402
+
+
+class Machine:
+    """A tree like /sys, in which counters grow while this is open. Files are replaced, so that none is read half-written."""
+
+    def __init__(self, folder, watts, period):
+        self.folder, self.watts, self.period = pathlib.Path(folder), watts, period
+        self.ended = threading.Event()
+
+    def __enter__(self):
+        self.begun = time.monotonic()
+        self.write(self.constants())
+        self.write(self.counters(0))
+        self.thread = threading.Thread(target=self.run)
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.ended.set()
+        self.thread.join()
+
+    def run(self):
+        while not self.ended.wait(self.period):
+            self.write(self.counters(time.monotonic() - self.begun))
+
+    def write(self, files):
+        for name, text in files.items():
+            file = self.folder / name
+            file.parent.mkdir(parents=True, exist_ok=True)
+            (file.parent / "new").write_text(f"{text}\n")
+            (file.parent / "new").replace(file)
+
+
+class Cray(Machine):
+    """Changes ten times a second, as the real one does."""
+    PERIOD = 0.1
+
+    def __init__(self, folder, watts, stamped):
+        super().__init__(folder, watts, self.PERIOD)
+        self.stamped = stamped
+
+    def constants(self):
+        return {}
+
+    def counters(self, seconds):
+        stamp = f" {1475578513543190 + int(1e6 * seconds)} us" if self.stamped else ""
+        return {"cray/pm_counters/energy": f"{25432 + int(self.watts * seconds)} J{stamp}"}
+
+
+class Rapl(Machine):
+    """Two packages of half of the power each, the second of which restarts after every 400 J."""
+    RANGES = [10**12, 400_000_000]
+    PERIOD = 0.002
+
+    def __init__(self, folder, watts):
+        super().__init__(folder, watts, self.PERIOD)
+
+    def constants(self):
+        return {f"class/powercap/intel-rapl:{package}/{name}": text for package, most in enumerate(self.RANGES)
+                for name, text in (("name", f"package-{package}"), ("max_energy_range_uj", most))}
+
+    def counters(self, seconds):
+        return {f"class/powercap/intel-rapl:{package}/energy_uj": int(0.5e6 * self.watts * seconds) % most
+                for package, most in enumerate(self.RANGES)}
+
+
+class Counters(helper.ProgramTest):
+    WATTS = 400
+
+    def check(self, row, source):
+        energy, ledger = row["energy"], row["ledger"]
+        self.assertEqual(energy["source"], source)
+        joules = sum(ledger["joules"].values())
+        self.assertAlmostEqual(joules, energy["joules_per_step"] * ledger["steps"], delta=1e-6 * joules)
+        self.assertAlmostEqual(joules, self.WATTS * ledger["wall"], delta=0.05 * self.WATTS * ledger["wall"])
+        for part, of_part in ledger["joules"].items():
+            self.assertAlmostEqual(of_part, joules * ledger[part] / ledger["wall"], delta=1e-6 * joules)
+
+    def test_the_columns_of_the_ledger_add_up_to_the_counter(self):
+        """A machine that ranks share is counted once."""
+        for ranks, kind, source in ((0, Rapl, "RAPL"), (2, Rapl, "RAPL"), (2, lambda *a: Cray(*a, stamped=True), "pm_counters"),
+                                    (2, lambda *a: Cray(*a, stamped=False), "pm_counters")):
+            with self.subTest(ranks=ranks, source=source), tempfile.TemporaryDirectory() as folder:
+                with kind(folder, self.WATTS) as machine:
+                    environment = {"ANNULUS_SYSFS": str(machine.folder)}
+                    results = self.train(pathlib.Path(folder) / "out", ranks=ranks, model="resnet20", epochs=2, batch=10, environment=environment)
+                    bench = pathlib.Path(folder) / "bench.json"
+                    self.succeed("bench", "step", "--model", "lenet", "--batch", 8, "--seconds", 2, "--threads", 1, "--all-reduce", "auto",
+                                 "--json", bench, ranks=ranks, environment=environment)
+                self.check(results, source)
+                self.check(json.loads(bench.read_text())["rows"][0], source)
+                kilojoules = 3600 * results["energy"]["kilowatt_hours"]
+                self.assertGreater(1e3 * kilojoules, 0.95 * sum(results["ledger"]["joules"].values()))
+                self.assertLess(1e3 * kilojoules, 1.05 * self.WATTS * results["total_seconds"])
+
+    def test_the_line_of_a_run(self):
+        with Rapl(self.folder, self.WATTS) as machine:
+            result = self.succeed(*self.training(self.folder / "out", model="resnet20", batch=10),
+                                  environment={"ANNULUS_SYSFS": str(machine.folder)})
+        self.assertRegex(result.out, r"energy of the processors: [\d.]+ J a step, [\de.-]+ kWh in all \(RAPL\)")
+        self.assertRegex(result.out, r"compute +[\d.]+ ms +[\d.]+ % +[\d.]+ J")
+
+    def test_doctor_names_the_counter_or_the_reason(self):
+        environment = {"ANNULUS_SYSFS": str(self.folder)}
+        self.assertIn(f"energy        unknown: {self.folder}/class/powercap: no RAPL counters", self.succeed("doctor", environment=environment).out)
+        with Rapl(self.folder, self.WATTS):
+            self.assertIn("energy        of the processors, counted by RAPL", self.succeed("doctor", environment=environment).out)
+        with Cray(self.folder, self.WATTS, stamped=True):
+            self.assertIn("energy        of the nodes, counted by pm_counters", self.succeed("doctor", environment=environment).out)
 
 
 class Power(unittest.TestCase):
