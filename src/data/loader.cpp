@@ -74,9 +74,14 @@ StepPlan Loader::next_plan() {
   return await_next(lock, [](const Slot& /*slot*/) { return true; }).batch.step;
 }
 
+void Loader::await() {
+  std::unique_lock lock(mutex_);
+  await_next(lock, is_ready);
+}
+
 const Batch& Loader::next() {
   std::unique_lock lock(mutex_);
-  const Slot& slot = await_next(lock, [](const Slot& opened) { return opened.ready; });
+  const Slot& slot = await_next(lock, is_ready);
   ++delivered_;
   changed_.notify_all();
   return slot.batch;

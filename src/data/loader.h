@@ -77,6 +77,9 @@ class Loader {
   // Returns next()'s step plan, perhaps before the samples are read. Throws like next().
   StepPlan next_plan();
 
+  // Waits until next() need not wait. Throws like next().
+  void await();
+
   // Returns the next step's share, valid until the next call. Throws Error if reading failed, then on every further
   // call too, and after the last epoch before request.end_epoch.
   const Batch& next();
@@ -115,6 +118,8 @@ class Loader {
   bool replace(Slot& slot, std::size_t place, std::size_t tried, const Error& error, std::vector<BadSample>& bad) const;
   void give_hints(const SampleOrder& order, std::uint64_t epoch, std::size_t position);
   std::optional<Portion> take(const std::stop_token& stop);
+
+  static bool is_ready(const Slot& slot) { return slot.ready; }
 
   // REQUIRES: mutex_ is held.
   Slot& newest() { return slots_[(opened_ - 1) % slots_.size()]; }

@@ -50,6 +50,13 @@ std::string score_line(const Evaluation& e) {
   return fmt::format("{}  ({})", bold(e.split + " " + headline(e.score)), details(e.score));
 }
 
+nlohmann::json start_up_json(const StartUp& start_up) {
+  nlohmann::json json;
+  for (std::size_t part = 0; part < StartUp::kParts; ++part)
+    json[std::string(StartUp::kNames[part])] = start_up.seconds()[part];
+  return json;
+}
+
 // The rank with the largest `seconds_of`.
 struct Worst {
   std::size_t rank;
@@ -232,7 +239,8 @@ nlohmann::json to_json(const RunResult& r) {
                       {"energy", energy_json(r.energy, r.accounts.mean())},
                       {"train_" + r.unit.speed_name(), r.items_per_second()},
                       {"ledger", ledger_json(r.accounts, r.energy)},
-                      {"startup_seconds", r.startup_seconds},
+                      {"startup_seconds", r.start_up.total()},
+                      {"startup", start_up_json(r.start_up)},
                       {"evaluation_seconds", r.evaluation_seconds},
                       {"checkpoint_seconds", r.checkpoint_seconds},
                       {"checkpoint_write_seconds", r.checkpoint_write_seconds},
@@ -304,8 +312,9 @@ std::string summary(const RunResult& r) {
   if (const std::string late = lateness_line(r.accounts); !late.empty()) text += "  " + late + '\n';
   if (const auto slow_down = find_slow_down(r.epochs)) text += slow_down->line() + '\n';
   text += fmt::format("{:.1f} s in all: start-up {:.1f}, steps {:.1f}, evaluation {:.1f}, checkpoints {:.1f}\n",
-                      r.total_seconds, r.startup_seconds, r.accounts.mean().wall(), r.evaluation_seconds,
+                      r.total_seconds, r.start_up.total(), r.accounts.mean().wall(), r.evaluation_seconds,
                       r.checkpoint_seconds);
+  text += fmt::format("start-up: {}\n", to_string(r.start_up));
   if (r.earlier_seconds > 0)
     text += fmt::format("{:.1f} s with the earlier parts of the run\n", r.earlier_seconds + r.total_seconds);
   return text;

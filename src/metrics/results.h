@@ -9,6 +9,7 @@
 #include "src/energy/energy.h"
 #include "src/io/output_file.h"
 #include "src/io/sample_unit.h"
+#include "src/metrics/start_up.h"
 #include "src/step/evaluate.h"
 #include "src/step/gpu_memory_use.h"
 #include "src/step/gradient_noise.h"
@@ -93,7 +94,8 @@ struct RunResult {
   std::optional<TestResult> test;
   std::optional<NoiseScale> gradient_noise;  // over the logged steps since the start or the resume
   Accounts accounts;
-  double startup_seconds = 0, evaluation_seconds = 0, total_seconds = 0;
+  StartUp start_up;
+  double evaluation_seconds = 0, total_seconds = 0;
   double earlier_seconds = 0;           // how long the earlier parts took, up to the resumed checkpoint
   double checkpoint_seconds = 0;        // training was paused for checkpoints
   double checkpoint_write_seconds = 0;  // checkpoints were written in the background

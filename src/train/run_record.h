@@ -4,7 +4,6 @@
 
 #include "collectives/world/aligned_clock.h"
 #include "collectives/world/world.h"
-#include "kernels/base/clock.h"
 #include "src/data/bad_samples.h"
 #include "src/io/progress.h"
 #include "src/job/activity.h"
@@ -25,7 +24,6 @@ struct RunRecord {
         progress(world.root()),
         bad_samples(world.rank()) {}
 
-  const double begun = now_seconds();
   Activity& activity;
   const double clock_offset;
   Timeline timeline;

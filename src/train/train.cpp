@@ -281,18 +281,24 @@ int train_in(World& world, const TrainOptions& options, Watchdog& watchdog, Memb
   Activity& activity = watchdog.activity();
   keep_stop_signals_from_computing();
   outlive_reader();
+  StartUp begun;
+  begun.mark(StartUp::mpi);
   activity.enter(Phase::comparing);
   check_same_command(world, "train");
   check_configuration(world, options.configuration);
 
   activity.enter(Phase::opening);
   RunRecord record(world, options, activity);
-  TrainingInputs inputs(world, options);
+  StartUp& start_up = record.result.start_up = begun;
+  start_up.mark(StartUp::consistency);
+  TrainingInputs inputs(world, options, start_up);
   activity.enter(Phase::comparing);
   check_consistent(inputs);
+  start_up.mark(StartUp::consistency);
 
   activity.enter(Phase::tuning);
   if (!inputs.pipeline) choose_plans(inputs);
+  start_up.mark(StartUp::tuning);
 
   activity.enter(Phase::connecting);
   std::optional<FolderClaim> claim;  // rank 0's, or every rank's if any may have to write to the folder in the end
@@ -305,16 +311,21 @@ int train_in(World& world, const TrainOptions& options, Watchdog& watchdog, Memb
   if (membership != nullptr) share(world, options.out, claim);
   std::optional<Resumption> resumption = resumption_of(inputs);
   RunState state = resumption ? resumption->state : RunState{};
+  start_up.mark(StartUp::folder);
   const auto all_reduce = open_all_reduce(inputs.replicas(), options, *inputs.device, earlier_crossover(inputs, state));
   const Watchdog::Watched watched(watchdog, all_reduce->progress());
+  start_up.mark(StartUp::all_reduce);
 
   activity.enter(Phase::planning);
   Replica replica(inputs, *all_reduce, record);
   const OnError abandon([&] { all_reduce->abandon(); });  // freeing GPU memory waits for all-reduces
+  start_up.mark(StartUp::network);
   activity.enter(Phase::comparing);
   check_same_network(inputs.replicas(), replica.model);
+  start_up.mark(StartUp::consistency);
   activity.enter(Phase::planning);
   replica.plan_networks(inputs);
+  start_up.mark(StartUp::network);
   replica.model.parameters().initialize(options.seed);
   world.barrier();  // before rank 0 sets others, because all ranks of a node may have one array of weights
   const bool nothing_to_do = inputs.complete(state) && !inputs.owes_evaluation(state) && is_tested(inputs);
@@ -340,10 +351,13 @@ int train_in(World& world, const TrainOptions& options, Watchdog& watchdog, Memb
     copy_results(inputs);
     return 0;
   }
+  start_up.mark(StartUp::weights);
   if (options.sync_batch_norm) check_passes(inputs, state);
   activity.enter(Phase::tuning);
   choose_decoder(inputs, record, state);
+  start_up.mark(StartUp::tuning);
   fill_in(inputs, replica, record.result);
+  start_up.mark(StartUp::peak_speed);
   announce(inputs, replica, record, resumption && world.root() ? resumption->stored->file.header().summing : "");
 
   if (options.dry_run) {

@@ -122,21 +122,22 @@ std::vector<const EvaluatedSplit*> EvaluatedSplits::splits() const {
   return all;
 }
 
-TrainingInputs::TrainingInputs(const World& world_, const TrainOptions& options_)
+TrainingInputs::TrainingInputs(const World& world_, const TrainOptions& options_, StartUp& start_up)
     : world(world_),
       options(options_),
       pipeline(stages_of(options.strategy) > 1 ? std::make_optional<PipelineRanks>(world, stages_of(options.strategy))
                                                : std::nullopt),
-      device(open_device(world, options.device)),
+      device(start_up.mark(StartUp::device, open_device(world, options.device))),
       training(open_samples(data_files(options.data.files), "train", options.data.length, is_masked(options.loss))),
       training_plan(plan_training(*this)),
-      task(task_of(*training, training_plan, options)),
-      network(open_network(replicas(), options, task, checkpoints())),
+      task(start_up.mark(StartUp::data, task_of(*training, training_plan, options))),
+      network(start_up.mark(StartUp::network, open_network(replicas(), options, task, checkpoints()))),
       evaluation(plan_evaluation(options, decoding_threads(world, *device), *training, training_plan.image)),
       global_batch(global_batch_of(replicas(), options)),
       schedule(options.schedule, global_batch, options.epochs),
       samples(samples_of(*training, evaluation)) {
   expect_measures(options, training->info());
+  start_up.mark(StartUp::data);
 }
 
 std::string TrainingInputs::choose_decoder(std::optional<bool> earlier) {

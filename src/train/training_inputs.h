@@ -14,6 +14,7 @@
 #include "src/data/input_plan.h"
 #include "src/data/loader.h"
 #include "src/data/samples.h"
+#include "src/metrics/start_up.h"
 #include "src/step/measure.h"
 #include "src/train/network_source.h"
 #include "src/train/pipeline.h"
@@ -47,7 +48,7 @@ struct EvaluatedSplits {
 // the choice of a decoder.
 struct TrainingInputs {
   // Opens the device and the data. Collective. Throws Error.
-  TrainingInputs(const World& world, const TrainOptions& options);
+  TrainingInputs(const World& world, const TrainOptions& options, StartUp& start_up);
 
   const World& world;
   const TrainOptions& options;

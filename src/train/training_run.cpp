@@ -60,7 +60,7 @@ TrainingRun::TrainingRun(const TrainingInputs& inputs, Replica& replica, RunReco
 
 int TrainingRun::run() {
   watch_for_stop_signals();
-  if (record_.result.losses.empty()) record_.result.startup_seconds = now_seconds() - record_.begun;
+  if (record_.result.losses.empty()) end_start_up();
   save_results("running");  // the last job's results may say otherwise
   bool goes_on = make_up_evaluation();
   if (goes_on && !record_.result.losses.empty()) checkpoint();  // the loss may have interrupted one
@@ -81,6 +81,14 @@ int TrainingRun::run() {
                    : fmt::format("stopped after {} steps, as requested; continue with the same command and --resume",
                                  state_.step));
   return handed_over_ ? kHandedOverExitCode : kStoppedExitCode;
+}
+
+// The start-up ends when the first step has everything that it needs.
+void TrainingRun::end_start_up() {
+  record_.result.start_up.mark(StartUp::files);
+  record_.activity.enter(Activity::Phase::input);
+  if (!inputs_.complete(state_)) loader_.await();
+  record_.result.start_up.mark(StartUp::first_batch);
 }
 
 void TrainingRun::report_end() {
@@ -362,7 +370,7 @@ void TrainingRun::checkpoint() {
   state_.shards = options_.shards;
   state_.threads = static_cast<std::uint64_t>(options_.device.threads);
   state_.milliseconds =
-      static_cast<std::uint64_t>(1e3 * (record_.result.earlier_seconds + now_seconds() - record_.begun));
+      static_cast<std::uint64_t>(1e3 * (record_.result.earlier_seconds + now_seconds() - program_begun()));
   state_.crossover = replica_.all_reduce.info().crossover;
   state_.loss_scaling.reset();
   if (LossScaling* scaling = inputs_.device->loss_scaling()) {
@@ -492,7 +500,7 @@ void TrainingRun::save_results(const std::string& status) {
   record_.result.status = status;
   record_.result.gradient_noise = record_.noise.all();
   record_.result.checkpoint_write_seconds = checkpoints_.seconds();
-  record_.result.total_seconds = now_seconds() - record_.begun;
+  record_.result.total_seconds = now_seconds() - program_begun();
   if (world_.root()) write_json(options_.out / "results.json", FileKind::run_results, to_json(record_.result));
 }
 

@@ -41,6 +41,7 @@ class TrainingRun {
   // These return false if the run was stopped.
   bool make_up_evaluation();
   bool test();
+  void end_start_up();
   void report_end();
   bool next_job_waits() const;
   EpochResult& begin_epoch();

@@ -40,6 +40,20 @@ class Ledger(helper.ProgramTest):
                 total = sum(epoch["ledger"]["wall"] for epoch in results["epochs"])
                 self.assertAlmostEqual(results["ledger"]["wall"], total, delta=1e-9 * total)
 
+    def test_the_parts_of_the_start_up_add_up(self):
+        for ranks in (0, 2):
+            with self.subTest(ranks=ranks):
+                result = self.succeed(*self.training(self.folder / str(ranks)), ranks=ranks)
+                results = json.loads((self.folder / str(ranks) / "results.json").read_text())
+                parts, whole = results["startup"], results["startup_seconds"]
+                self.assertAlmostEqual(sum(parts.values()), whole, delta=1e-3)
+                self.assertGreaterEqual(min(parts.values()), 0)
+                self.assertGreater(parts["mpi"], 0)
+                self.assertLess(whole + results["ledger"]["wall"], results["total_seconds"])
+                self.assertLess(results["total_seconds"], result.seconds)
+                line, = (line for line in result.out.splitlines() if line.startswith("start-up: "))
+                self.assertEqual(len(line.split(", ")), len(parts))
+
     def test_the_table_names_ranks_if_there_are_several(self):
         for ranks in (1, 2):
             with self.subTest(ranks=ranks):
