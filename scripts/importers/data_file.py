@@ -201,9 +201,22 @@ def expect_room(path, source):
         raise Refused(f"{path}: requires {size / 1e6:.0f} MB, but the disk has only {free / 1e6:.0f} MB free")
 
 
+def replacement(path):
+    """A line for the user if a data file will be replaced, which may have taken hours to make."""
+    if not path.exists() or not path.stat().st_size:
+        return []
+    try:
+        with h5py.File(path) as file:
+            count = sum(len(split["labels"]) for split in file.values() if "labels" in split)
+    except OSError:  # no HDF5 file
+        count = 0
+    return [f"replaces {path}" + f" ({count} images)" * (count > 0)]
+
+
 def write(path, source, options):
     """Writes a source under another name until it is complete. Returns lines for the user. Raises Refused."""
     expect_replaceable(path, options.overwrite)
+    before = replacement(path)
     content = texts if isinstance(source.splits["train"].images, texts.Tokens) else Images
     shape = content.common_shape(source)
     kind, width = known_kind(source)
@@ -231,5 +244,5 @@ def write(path, source, options):
         new.unlink(missing_ok=True)
     counted = {ONE: "classes", SEVERAL: "classes, any number for each image", VALUES: f"value{'s' * (len(names) > 1)} for each image"}[kind]
     held = f"; {int(shares['validation'][1].sum())} of them held out for validation" if options.hold_out else ""
-    return [f"{path}: {name}: {content.described(len(own), shape)}, {len(names)} {counted}{held * (name == 'train')}"
+    return before + [f"{path}: {name}: {content.described(len(own), shape)}, {len(names)} {counted}{held * (name == 'train')}"
             for name, own in labels.items()]

@@ -7,6 +7,8 @@
 #include <numeric>
 
 #include "kernels/base/error.h"
+#include "src/data/dataset.h"
+#include "src/data/open_samples.h"
 #include "src/import/assembly.h"
 #include "src/import/class_names.h"
 #include "src/import/documents.h"
@@ -81,6 +83,33 @@ void expect_replaceable_files(const ImportOptions& options) {
   std::vector<std::filesystem::path> inputs{options.source};
   inputs.insert(inputs.end(), options.more_sources.begin(), options.more_sources.end());
   for (const Output& output : outputs) expect_replaceable(output, inputs, options.overwrite);
+}
+
+// "7000 images"; empty if the files are not one data set.
+std::string content_of(const std::vector<std::filesystem::path>& files) try {
+  std::size_t count = 0;
+  std::string_view unit = "images";
+  for (const std::string split : {"train", "validation", "test"}) {
+    if (!has_split(files, split)) continue;
+    const std::unique_ptr<Samples> samples = open_samples(files, split, 0);
+    const DatasetInfo& info = samples->info();
+    count += info.predicts_tokens() ? info.tokens : info.size;
+    if (info.is_text()) unit = info.predicts_tokens() ? "tokens" : "texts";
+  }
+  return fmt::format("{} {}", count, unit);
+} catch (const Error&) {
+  return "";
+}
+
+// Returns a line for the user if the import will replace files, which may have taken hours to make; else empty.
+std::string replacement(const ImportOptions& options) {
+  std::vector<std::filesystem::path> files = files_of(options);
+  std::erase_if(files, [](const auto& file) { return !exists(file) || is_empty(file); });
+  if (files.empty()) return "";
+  const std::string content = content_of(files);
+  return fmt::format("replaces {}{}{}", files.front().string(),
+                     files.size() > 1 ? fmt::format(" and {} more", files.size() - 1) : "",
+                     content.empty() ? "" : fmt::format(" ({})", content));
 }
 
 // Runs on rank 0 before an import is started or continued.
@@ -349,6 +378,7 @@ int import_data(const World& world, const ImportOptions& options, const Log& log
     expect_replaceable_files(options);
     claim.emplace(parts, false, "choose another name for the data file", "delete it");
     prepare(options, *claim, log);
+    if (const std::string line = replacement(options); !line.empty()) log(line);
   });
   world.all_or_none([&] { job = read_job(parts); });
   watch_for_stop_signals();

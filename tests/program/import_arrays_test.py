@@ -164,8 +164,9 @@ class Idx(ArraysTest):
 
     def test_a_users_file_is_kept(self):
         write_idx(self.source, self.train_split, self.test_split, False)
-        self.do_import(*self.import_arguments())
-        self.do_import(*self.import_arguments("--hold-out", 0.1))  # our own file is replaced
+        self.assertNotIn("replaces", self.do_import(*self.import_arguments()).out)
+        replaced = f"replaces {self.output} ({len(self.train_split[1]) + len(self.test_split[1])} images)\n"
+        self.assertIn(replaced, self.do_import(*self.import_arguments("--hold-out", 0.1)).out)  # our own file
         self.output.write_text("mine")
         self.refused("data.h5: exists.*--overwrite", *self.import_arguments())
         self.assertEqual(self.output.read_text(), "mine")

@@ -107,6 +107,15 @@ class ImportImages(helper.ProgramTest):
             with h5py.File(self.output, "r") as file:
                 self.assertEqual(joined, stored_images(file[split]))
 
+    def test_a_line_names_what_is_replaced(self):
+        write_folder(self.source)
+        self.assertNotIn("replaces", self.do_import().out)
+        self.assertIn(f"replaces {self.output} (105 images)\n", self.do_import("--store", "pixels", "--size", "8x8").out)
+        self.do_import("--shards", 2)
+        self.assertIn(f"replaces {self.folder}/data-00000-of-00002.h5 and 1 more (105 images)\n", self.do_import("--shards", 2).out)
+        self.output.write_text("mine")
+        self.assertIn(f"replaces {self.output}\n", self.do_import("--overwrite").out)
+
     def test_a_share_of_each_class_is_held_out(self):
         content = write_folder(self.source)
         everything = sorted((CLASSES.index(path.split("/")[1]), image) for path, image in content.items()
