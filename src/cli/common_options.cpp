@@ -51,10 +51,11 @@ void add_device_options(CLI::App& command, DeviceOptions& options) {
       "Instruction set of CPUs: avx512, avx2, avx, sse4.1, or auto (the widest that all ranks have)")
       ->check(one_of({"auto", "avx512", "avx2", "avx", "sse4.1"}))
       ->capture_default_str();
-  add("--tune", options.tuning, "File for the fastest convolution plans, measured once, for at most 30 s (GPUs)")
+  add("--tune", options.tuning,
+      "File for the fastest plans of convolutions, products and attention, measured once, for at most 30 s (GPUs)")
       ->type_name("FILE");
   add("--deterministic", options.deterministic,
-      "off: --tune may choose plans whose sums differ from run to run (GPUs, fp16)")
+      "off: --tune may choose plans whose sums differ from run to run (GPUs, fp16 and bf16)")
       ->check(one_of({"on", "off"}))
       ->capture_default_str();
 }
