@@ -181,7 +181,7 @@ void TokenDataset::read_image(std::size_t sample, std::span<std::uint8_t> pixels
 // Keeps a shifted window whole, if the text is long enough.
 void TokenDataset::read_shifted(std::size_t sample, std::size_t shift, std::span<std::uint8_t> pixels) const {
   Place found = find(sample);
-  const std::size_t window = info_.length + 1;
+  const std::size_t window = info_.length + next_tokens();
   found.begin += found.repeated;
   found.repeated = 0;
   found.begin = std::min(found.begin + shift, std::max(found.shard->tokens(), window) - window);

@@ -49,7 +49,9 @@ class TokenDataset : public Samples {
 
   void add(const std::filesystem::path& file);
   void read(std::size_t sample, const Place& place, std::span<std::uint8_t> pixels) const;
-  std::size_t windows(std::size_t tokens) const { return (tokens - 2) / info_.length + 1; }
+  // Without a next token to predict, the last token may be the only one of a window that no other has.
+  std::size_t windows(std::size_t tokens) const { return (tokens - 1 - next_tokens()) / info_.length + 1; }
+  std::size_t next_tokens() const { return info_.prediction == Prediction::masked ? 0 : 1; }  // after a window
   Place find(std::size_t sample) const;
 
   std::string split_;

@@ -53,20 +53,22 @@ def write_classifier(path):
 class TextNetworks(helper.ProgramTest):
     @classmethod
     def setUpClass(cls):
-        """Writes a file for each window, so that none is shifted."""
+        """Writes a file for each window, so that none is shifted. Masked windows have no next token."""
         super().setUpClass()
-        cls.files = []
-        for s in range(WINDOWS):
-            tokens = [(5 * i * i + 3 * s * i + 7 * s + i) % VOCABULARY for i in range(LENGTH + 1)]
-            cls.files.append(cls.shared / f"{s}.h5")
-            with helper.h5py.File(cls.files[-1], "w") as file:
-                file.attrs["vocabulary"] = np.uint64(VOCABULARY)
-                for split in ("train", "validation"):
-                    file[f"{split}/tokens"] = np.array(tokens, np.uint16)
-                    file[f"{split}/documents"] = np.array([0, LENGTH + 1], np.uint64)
+        cls.files, cls.masked_files = ([cls.write(s, length) for s in range(WINDOWS)] for length in (LENGTH + 1, LENGTH))
+
+    @classmethod
+    def write(cls, s, length):
+        with helper.h5py.File(cls.shared / f"{s}-{length}.h5", "w") as file:
+            file.attrs["vocabulary"] = np.uint64(VOCABULARY)
+            for split in ("train", "validation"):
+                file[f"{split}/tokens"] = np.array([(5 * i * i + 3 * s * i + 7 * s + i) % VOCABULARY for i in range(length)], np.uint16)
+                file[f"{split}/documents"] = np.array([0, length], np.uint64)
+        return cls.shared / f"{s}-{length}.h5"
 
     def losses(self, out, *options, ranks, epochs=20, network=NETWORK):
-        self.succeed("train", "--model", network, "--data", *self.files, "--length", LENGTH, "--global-batch", WINDOWS,
+        files = self.masked_files if "masked" in options else self.files
+        self.succeed("train", "--model", network, "--data", *files, "--length", LENGTH, "--global-batch", WINDOWS,
                      "--epochs", epochs, "--metrics-every", 1, "--out", out, *options, ranks=ranks)
         lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
         return [line["loss"] for line in lines if line["kind"] == "train"]
@@ -99,7 +101,7 @@ class TextNetworks(helper.ProgramTest):
         evaluations = []
         for ranks in (1, 2):
             evaluation = self.folder / f"{ranks}.json"
-            self.succeed("eval", "--data", *self.files, "--checkpoint", run, "--split", "validation", "--json", evaluation,
+            self.succeed("eval", "--data", *self.masked_files, "--checkpoint", run, "--split", "validation", "--json", evaluation,
                          ranks=ranks)
             evaluations.append(json.loads(evaluation.read_text()))
         self.assertEqual(evaluations[0]["loss"], evaluations[1]["loss"])

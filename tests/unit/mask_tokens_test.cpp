@@ -103,6 +103,23 @@ TEST_CASE("a split that is missing is reported with those that are there") {
   CHECK(test::error_of([&] { open_samples({file}, "test", 20); }) == file + ": no test split, but train (see --split)");
 }
 
+TEST_CASE("the last token of a text is masked, also if it is the only one of a window") {
+  const test::TemporaryFolder folder;
+  test::TokenFile(41).write(folder / "text.h5");
+  const TokenDataset dataset({folder / "text.h5"}, "train", 20, Prediction::masked);
+  REQUIRE(dataset.info().size == 3);
+  const Tokens last = masked_epoch(dataset, Purpose::evaluation, 1).back();
+  CHECK(last[0] == 21);
+  CHECK(last.back() == 40);
+  CHECK(std::count(last.begin() + 20, last.end(), -1) == 19);
+  dataset.will_need({0, 3});
+  std::vector<std::uint8_t> bytes(dataset.info().image_bytes());
+  dataset.read_shifted(2, 0, bytes);
+  CHECK(windows_in(bytes)[0] == 21);  // a window of 20 tokens, with the last
+  test::TokenFile(40).write(folder / "whole.h5");
+  CHECK(TokenDataset({folder / "whole.h5"}, "train", 20, Prediction::masked).info().size == 2);
+}
+
 TEST_CASE("windows for masked tokens are whole, and each token is chosen in one window only") {
   const test::TemporaryFolder folder;
   test::TokenFile(47).write(folder / "text.h5");
