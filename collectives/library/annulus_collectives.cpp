@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <unistd.h>
+#include <cstdlib>
 
 #include <atomic>
 #include <cstdint>
@@ -35,6 +36,12 @@ struct annulus_group {
 
 namespace {
 
+// Open MPI polls its sockets only in every 10,000th call that finds nothing to do. The group's thread sleeps between
+// calls, so that a large message would take minutes.
+bool poll_sockets_in_every_call() {
+  return setenv("OMPI_MCA_mpi_event_tick_rate", "1", 0) == 0;
+}
+
 // MPI can be initialized only once, so it ends with the process. If a group failed, other ranks may not come to the
 // end, and the launcher ends the job when it sees that MPI was not finalized.
 class ProcessMpi {
@@ -45,6 +52,7 @@ class ProcessMpi {
   void count(int groups) { unfinished_ += groups; }
 
  private:
+  const bool polls_ = poll_sockets_in_every_call();  // before MPI is initialized
   annulus::MpiSession session_;
   const pid_t process_ = getpid();  // not a child that it has forked
   std::atomic<int> unfinished_ = 0;

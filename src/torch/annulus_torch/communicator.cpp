@@ -1,11 +1,19 @@
 #include "src/torch/annulus_torch/communicator.h"
 
+#include <cstdlib>
 #include <mutex>
 #include <stdexcept>
 
-#include "src/torch/annulus_torch/mpi_requests.h"
-
 namespace annulus {
+
+void check_mpi(int result) {
+  if (result == MPI_SUCCESS) return;
+  char text[MPI_MAX_ERROR_STRING];
+  int length = 0;
+  MPI_Error_string(result, text, &length);
+  throw std::runtime_error("annulus: MPI: " + std::string(text, static_cast<std::size_t>(length)));
+}
+
 namespace {
 
 bool initialized_here = false;
@@ -15,6 +23,9 @@ void initialize() {
   std::call_once(once, [] {
     int initialized = 0, provided = MPI_THREAD_MULTIPLE;
     MPI_Initialized(&initialized);
+    // Otherwise Open MPI polls its sockets only in every 10,000th call that finds nothing to do, and MpiRequests, which
+    // sleeps between calls, would take minutes for a large message.
+    setenv("OMPI_MCA_mpi_event_tick_rate", "1", 0);
     if (initialized != 0)
       MPI_Query_thread(&provided);
     else if (MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided) != MPI_SUCCESS)
@@ -33,6 +44,14 @@ Place place_in(MPI_Comm communicator) {
   return found;
 }
 
+Place place_on_node(MPI_Comm communicator) {
+  MPI_Comm node;
+  check_mpi(MPI_Comm_split_type(communicator, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &node));
+  const Place found = place_in(node);
+  check_mpi(MPI_Comm_free(&node));
+  return found;
+}
+
 }  // namespace
 
 Place in_job() {
@@ -42,11 +61,7 @@ Place in_job() {
 
 Place on_node() {
   initialize();
-  MPI_Comm node;
-  check_mpi(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &node));
-  const Place found = place_in(node);
-  check_mpi(MPI_Comm_free(&node));
-  return found;
+  return place_on_node(MPI_COMM_WORLD);
 }
 
 std::string broadcast_text(const std::string& text) {
@@ -79,6 +94,10 @@ Communicator Communicator::duplicate() const {
   Communicator found;
   check_mpi(MPI_Comm_dup(handle_, &found.handle_));
   return found;
+}
+
+bool Communicator::one_node() const {
+  return place_on_node(handle_).size == place_in(handle_).size;
 }
 
 }  // namespace annulus

@@ -7,6 +7,9 @@
 
 namespace annulus {
 
+// Throws std::runtime_error with MPI's text if a call failed.
+void check_mpi(int result);
+
 // Where the launcher placed this process. Each initializes MPI if nobody has.
 struct Place {
   int rank, size;
@@ -24,6 +27,8 @@ class Communicator {
   Communicator() = default;
   static Communicator of(const std::vector<int>& ranks);  // of the job, in this order; collective over them
   Communicator duplicate() const;                         // collective
+
+  bool one_node() const;  // whether all ranks share memory; collective
 
   MPI_Comm handle() const { return handle_; }
 

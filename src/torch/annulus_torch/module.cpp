@@ -29,5 +29,11 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
   module.def("in_job", [] { return tuple_of(annulus::in_job()); });
   module.def("on_node", [] { return tuple_of(annulus::on_node()); });
   module.def("broadcast", &annulus::broadcast_text, released());
-  module.def("finalize", &annulus::finalize, released());
+  module.def(
+      "finalize",
+      [] {
+        ProcessGroup::free_all();
+        annulus::finalize();
+      },
+      released());
 }

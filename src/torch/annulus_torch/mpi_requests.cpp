@@ -4,15 +4,8 @@
 
 namespace annulus {
 
-void check_mpi(int result) {
-  if (result == MPI_SUCCESS) return;
-  char text[MPI_MAX_ERROR_STRING];
-  int length = 0;
-  MPI_Error_string(result, text, &length);
-  throw std::runtime_error("annulus: MPI: " + std::string(text, static_cast<std::size_t>(length)));
-}
-
-MpiRequests::MpiRequests() : thread_([this] { work(); }) {}
+MpiRequests::MpiRequests(const Communicator& communicator)
+    : communicator_(communicator.handle()), several_nodes_(!communicator.one_node()), thread_([this] { work(); }) {}
 
 MpiRequests::~MpiRequests() {
   {
@@ -47,12 +40,20 @@ void MpiRequests::fail_all(const std::string& error) {
 
 // Long waits must not keep a processor from computing.
 void MpiRequests::work() {
-  constexpr auto longest = std::chrono::microseconds(500);
+  constexpr auto longest = std::chrono::microseconds(500), idle = std::chrono::microseconds(1000);
   auto pause = std::chrono::microseconds(1);
   while (true) {
     {
       std::unique_lock lock(mutex_);
-      added_.wait(lock, [this] { return stopping_ || !pending_.empty(); });
+      const auto wanted = [this] { return stopping_ || !pending_.empty(); };
+      while (!wanted()) {
+        if (!several_nodes_) {
+          added_.wait(lock, wanted);
+        } else if (!added_.wait_for(lock, idle, wanted)) {
+          int arrived = 0;
+          MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, communicator_, &arrived, MPI_STATUS_IGNORE);
+        }
+      }
       if (stopping_) return;
     }
     if (progress()) {

@@ -10,19 +10,21 @@
 #include <string>
 #include <thread>
 
+#include "src/torch/annulus_torch/communicator.h"
+
 namespace annulus {
 
-// Throws std::runtime_error with MPI's text if a call failed.
-void check_mpi(int result);
-
 // Completes MPI's requests in any order, on a separate thread. Thread-safe.
+//
+// A completed request may still have data in MPI's queues, which other ranks wait for, and MPI sends these only within
+// calls. So the thread also calls MPI while there is nothing to do, if there are several nodes.
 class MpiRequests {
  public:
   using Clock = std::chrono::steady_clock;
   // Called once per request on the thread: `error` is empty if the request is complete.
   using Done = std::function<void(const std::string& error, const MPI_Status& status)>;
 
-  MpiRequests();
+  explicit MpiRequests(const Communicator& communicator);
   ~MpiRequests();  // fails the requests that are pending
 
   // Calls `start`, which starts a request, and `done` later. Requests of collectives start in the order of these calls.
@@ -40,6 +42,8 @@ class MpiRequests {
   void work();
   bool progress();  // whether a request ended
 
+  const MPI_Comm communicator_;
+  const bool several_nodes_;
   std::mutex mutex_;  // guards what follows, and is held during MPI's calls
   std::condition_variable added_;
   std::list<Pending> pending_;

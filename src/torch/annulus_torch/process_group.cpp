@@ -2,12 +2,41 @@
 
 #include <ATen/Functions.h>
 
+#include <mutex>
 #include <thread>
 #include <utility>
 
 #include "src/torch/annulus_torch/tensors.h"
 
 namespace annulus {
+namespace {
+
+// Frees ended groups, each on a separate thread: the last owner may be the group's own thread.
+class Reaper {
+ public:
+  void free(annulus_group* group) {
+    const std::lock_guard lock(mutex_);
+    if (!closed_) threads_.emplace_back([group] { annulus_group_finish(group); });
+  }
+  void close() {
+    const std::lock_guard lock(mutex_);
+    closed_ = true;
+    threads_.clear();
+  }
+
+ private:
+  std::mutex mutex_;
+  bool closed_ = false;
+  std::vector<std::jthread> threads_;
+};
+
+// Lives longer than any tensor.
+Reaper& reaper() {
+  static auto* const reaper = new Reaper;
+  return *reaper;
+}
+
+}  // namespace
 
 using c10d::ReduceOp;
 
@@ -24,10 +53,13 @@ ProcessGroup::ProcessGroup(int rank, int size, const std::vector<int>& members, 
   if (status != ANNULUS_OK) annulus_group_finish(group);
   TORCH_CHECK_WITH(DistBackendError, status == ANNULUS_OK, error);
   group_ = std::shared_ptr<annulus_group>(group, [ended = ended_](annulus_group* last) {
-    // An ended group can be freed without the other ranks, but not on the group's thread, which may own it last.
-    if (*ended) std::thread([last] { annulus_group_finish(last); }).detach();
+    if (*ended) reaper().free(last);  // without the other ranks, which only an ended group can be
   });
-  requests_ = std::make_unique<MpiRequests>();
+  requests_ = std::make_unique<MpiRequests>(control_);
+}
+
+void ProcessGroup::free_all() {
+  reaper().close();
 }
 
 // Without shutdown() the process is about to end, perhaps by an exception: it must not wait for other ranks.
