@@ -12,7 +12,7 @@ extern "C" {
 #endif
 
 // Every status from ANNULUS_MISMATCH on ends the group: running and later calls fail with the same status, on all ranks
-// of the node immediately, on others when they time out.
+// of the node immediately, on ranks of other nodes when they time out.
 typedef enum annulus_status {
   ANNULUS_OK,
   ANNULUS_PENDING,   // not complete yet

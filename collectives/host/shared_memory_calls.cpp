@@ -13,7 +13,7 @@ struct SharedMemoryAllReduce::Exchange {
   std::span<const std::byte> sent;  // the array that other ranks read; may be empty
   std::size_t blocks;
   std::function<void(const Range& part, std::byte* buffer)> write;  // `part` of the array
-  // Uses `part` of every rank's array or buffer, whose blocks have `size` elements.
+  // Uses `part` of every rank's array or buffer, with blocks of `size` elements.
   std::function<void(const Range& part, std::span<std::byte* const> arrays, std::size_t size)> read;
 };
 

@@ -26,7 +26,7 @@ struct annulus_group {
 
   mutable std::mutex mutex;  // guards what follows
   std::string invalid;
-  mutable std::set<std::string> texts;  // whose addresses do not change
+  mutable std::set<std::string> texts;  // a set, so addresses do not change
 
   const char* keep(const std::string& text) const {
     const std::scoped_lock lock(mutex);

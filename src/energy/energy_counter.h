@@ -11,7 +11,7 @@ struct EnergyReading {
   double joules = 0, seconds = 0;
 };
 
-// Reads a counter, whose values only grow. Throws Error if it cannot be read.
+// Reads a counter that only grows. Throws Error if it cannot be read.
 using EnergyCounter = std::function<EnergyReading()>;
 
 // Where a rank looks for counters.

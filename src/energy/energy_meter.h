@@ -24,7 +24,7 @@ class EnergyMeter {
 
  private:
   Energy chosen_;
-  std::vector<std::unique_ptr<SampledCounter>> counters_;  // those that this rank reads
+  std::vector<std::unique_ptr<SampledCounter>> counters_;  // that this rank reads
 };
 
 }  // namespace annulus

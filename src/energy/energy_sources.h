@@ -45,7 +45,7 @@ struct EnergyChoice {
   std::vector<std::size_t> sources;  // in kEnergySources
   std::string unknown;               // the reason, if they do not count the processors in use
 };
-// `counters`: those that every rank can read. `on_gpu`: GPUs compute.
+// `counters`: readable on every rank. `on_gpu`: GPUs compute.
 EnergyChoice choose_energy_sources(const EnergyCounters& counters, bool on_gpu);
 
 // "the GPUs and the processors", or "NVML and RAPL".

@@ -149,7 +149,7 @@ ProcessGroup::WorkPointer ProcessGroup::recvAnysource(Tensors& tensors, int tag)
   return recv(tensors, MPI_ANY_SOURCE, tag);
 }
 
-// Every rank reports to rank 0, which answers when all have, or names those that have not.
+// Every rank reports to rank 0, which answers when all have reported, or names the missing ranks.
 void ProcessGroup::monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) {
   const auto limit = options.timeout < kNoTimeout ? timeout_ : options.timeout;
   TORCH_CHECK_WITH(DistBackendError, limit > kNoTimeout, "Rank ", rank_, " timed out in monitoredBarrier after ",

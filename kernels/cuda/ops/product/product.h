@@ -122,7 +122,7 @@ class ProductEnd {
   static constexpr unsigned kSwizzled = kColumnVectors < 8 ? kColumnVectors : 8;
   static constexpr unsigned kGroups = kThreads / columns;  // each has threads for all columns
 
-  // A result row in shared memory, whose vectors are permuted against bank conflicts.
+  // A result row in shared memory. Vectors are permuted against bank conflicts.
   __device__ std::byte* result(unsigned row, unsigned vector) const {
     return shared_ + row * columns * sizeof(T) + (vector ^ row % kSwizzled) * 16;
   }

@@ -115,7 +115,7 @@ class Worker {
     const unsigned first = tile * kRows, last = min(first + kRows, p_.rows) - 1;
     const Windows::Rows rows = windows_.rows(first, last);
     const unsigned begin = rows.first * windows_.width, end = rows.end * windows_.width;
-    unsigned own_begin = 0, own_end = 0;  // the pixels whose normalized values this block stores
+    unsigned own_begin = 0, own_end = 0;  // the normalized pixels that this block stores
     Floats<8> factor{}, offset{};
     if constexpr (computes_input(pass)) {
       own_begin = windows_.middle(first);
