@@ -16,43 +16,30 @@ constexpr auto kPause = std::chrono::microseconds(50);
 
 constexpr std::chrono::seconds kArrival(1);  // see withdraw()
 
-int largest_tag(MPI_Comm communicator) {
-  int* largest = nullptr;
-  int found = 0;
-  check(MPI_Comm_get_attr(communicator, MPI_TAG_UB, &largest, &found));
-  return found ? *largest : 32767;  // the standard's minimum
-}
-
 }  // namespace
 
-Channel::Channel(std::shared_ptr<const Carrier> carrier, std::vector<int> ranks_in_job, int context)
-    : carrier_(std::move(carrier)), ranks_in_job_(std::move(ranks_in_job)), context_(context) {
-  if (context > largest_tag(carrier_->communicator.handle()))
-    fail("this MPI library has too few tags: channel {} exceeds {}", context,
-         largest_tag(carrier_->communicator.handle()));
+MpiCarrier::MpiCarrier(Communicator communicator)
+    : Carrier(communicator.rank(), communicator.size()), communicator_(std::move(communicator)) {}
+
+void MpiCarrier::start_sending(std::span<const std::byte> bytes, int to, int context, MPI_Request& request) const {
+  const std::scoped_lock lock(mutex_);
+  check(MPI_Isend(bytes.data(), mpi_count(bytes.size()), MPI_BYTE, to, context, communicator_.handle(), &request));
 }
 
-void Channel::start_sending(std::span<const std::byte> bytes, int to, MPI_Request& request) const {
-  const std::scoped_lock lock(Carrier::mutex);
-  check(MPI_Isend(bytes.data(), mpi_count(bytes.size()), MPI_BYTE, ranks_in_job_.at(static_cast<std::size_t>(to)),
-                  context_, carrier_->communicator.handle(), &request));
+void MpiCarrier::start_receiving(std::span<std::byte> bytes, int from, int context, MPI_Request& request) const {
+  const std::scoped_lock lock(mutex_);
+  check(MPI_Irecv(bytes.data(), mpi_count(bytes.size()), MPI_BYTE, from, context, communicator_.handle(), &request));
 }
 
-void Channel::start_receiving(std::span<std::byte> bytes, int from, MPI_Request& request) const {
-  const std::scoped_lock lock(Carrier::mutex);
-  check(MPI_Irecv(bytes.data(), mpi_count(bytes.size()), MPI_BYTE, ranks_in_job_.at(static_cast<std::size_t>(from)),
-                  context_, carrier_->communicator.handle(), &request));
-}
-
-bool Channel::test(MPI_Request& request, MPI_Status* status) const {
-  const std::scoped_lock lock(Carrier::mutex);
+bool MpiCarrier::test(MPI_Request& request, MPI_Status* status) const {
+  const std::scoped_lock lock(mutex_);
   int done = 0;
   check(MPI_Test(&request, &done, status));
   return done != 0;
 }
 
-void Channel::give_up(std::span<MPI_Request> requests) const {
-  const std::scoped_lock lock(Carrier::mutex);
+void MpiCarrier::give_up(std::span<MPI_Request> requests) const {
+  const std::scoped_lock lock(mutex_);
   for (MPI_Request& request : requests)
     if (request != MPI_REQUEST_NULL) {
       MPI_Cancel(&request);
@@ -60,14 +47,14 @@ void Channel::give_up(std::span<MPI_Request> requests) const {
     }
 }
 
-void Channel::withdraw(std::span<MPI_Request> receives) const {
+void MpiCarrier::withdraw(std::span<MPI_Request> receives) const {
   {
-    const std::scoped_lock lock(Carrier::mutex);
+    const std::scoped_lock lock(mutex_);
     for (MPI_Request& request : receives)
       if (request != MPI_REQUEST_NULL) MPI_Cancel(&request);
   }
-  const auto over = [this](MPI_Request& request) {  // also if MPI knows that the sender has failed
-    const std::scoped_lock lock(Carrier::mutex);
+  const auto over = [](MPI_Request& request) {  // also if MPI knows that the sender has failed
+    const std::scoped_lock lock(mutex_);
     int done = 0;
     return MPI_Test(&request, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS || done != 0;
   };
@@ -75,6 +62,31 @@ void Channel::withdraw(std::span<MPI_Request> receives) const {
   for (MPI_Request& request : receives)
     while (!over(request) && std::chrono::steady_clock::now() < latest) std::this_thread::yield();
   give_up(receives);  // receives whose senders died while sending
+}
+
+int MpiCarrier::largest_context() const {
+  int* largest = nullptr;
+  int found = 0;
+  check(MPI_Comm_get_attr(communicator_.handle(), MPI_TAG_UB, &largest, &found));
+  return found ? *largest : 32767;  // the standard's minimum
+}
+
+Communicator MpiCarrier::communicator_of(std::span<const int> ranks, int context) const {
+  return Communicator::of(communicator_.handle(), ranks, context);
+}
+
+Channel::Channel(std::shared_ptr<const Carrier> carrier, std::vector<int> ranks_in_job, int context)
+    : carrier_(std::move(carrier)), ranks_in_job_(std::move(ranks_in_job)), context_(context) {
+  if (context > carrier_->largest_context())
+    fail("this MPI library has too few tags: channel {} exceeds {}", context, carrier_->largest_context());
+}
+
+void Channel::start_sending(std::span<const std::byte> bytes, int to, MPI_Request& request) const {
+  carrier_->start_sending(bytes, ranks_in_job_.at(static_cast<std::size_t>(to)), context_, request);
+}
+
+void Channel::start_receiving(std::span<std::byte> bytes, int from, MPI_Request& request) const {
+  carrier_->start_receiving(bytes, ranks_in_job_.at(static_cast<std::size_t>(from)), context_, request);
 }
 
 void Channel::complete(std::span<MPI_Request> receives, std::span<MPI_Request> sends) const {

@@ -48,10 +48,16 @@ void for_each_child(int rank, int size, const Visit& visit) {
 
 }  // namespace
 
-World::World(int ranks_per_node, MPI_Comm job) : World(std::make_shared<Carrier>(job), ranks_per_node) {}
+World::World(int ranks_per_node, MPI_Comm job) : World(std::make_shared<MpiCarrier>(job), ranks_per_node) {}
 
-World::World(const std::shared_ptr<Carrier>& carrier, int ranks_per_node)
-    : World(carrier, 0, all_ranks(carrier->communicator.size()), find_nodes(carrier->communicator, ranks_per_node)) {
+World::World(const std::shared_ptr<MpiCarrier>& carrier, int ranks_per_node)
+    : World(carrier, find_nodes(carrier->communicator(), ranks_per_node)) {}
+
+World::World(const std::shared_ptr<Carrier>& node)
+    : World(node, std::vector<int>(static_cast<std::size_t>(node->size()), 0)) {}
+
+World::World(const std::shared_ptr<Carrier>& carrier, std::vector<int> nodes)
+    : World(carrier, 0, all_ranks(carrier->size()), std::move(nodes)) {
   carrier_->next_context = 1;
 }
 
@@ -64,7 +70,7 @@ World::World(std::shared_ptr<Carrier> carrier, int context, std::vector<int> ran
 }
 
 void World::count_ranks() {
-  rank_ = static_cast<int>(std::ranges::find(ranks_in_job_, carrier_->communicator.rank()) - ranks_in_job_.begin());
+  rank_ = static_cast<int>(std::ranges::find(ranks_in_job_, carrier_->rank()) - ranks_in_job_.begin());
   local_rank_ = local_ranks()[static_cast<std::size_t>(rank_)];
   std::map<int, int> sizes;
   for (const int node : nodes_) ++sizes[node];
@@ -144,17 +150,17 @@ Channel World::channel() const {
 }
 
 Communicator World::communicator() const {
-  return Communicator::of(carrier_->communicator.handle(), ranks_in_job_, new_context());
+  return carrier_->communicator_of(ranks_in_job_, new_context());
 }
 
 // Dissemination barrier: in each round a rank hears from twice as many ranks.
 void World::barrier() const {
   for (int distance = 1; distance < size(); distance *= 2) {
+    const std::byte own{};
     std::byte news{};
     std::array<MPI_Request, 1> receive, send;
-    channel_.start_receiving({&news, 1}, (rank_ - distance + size()) % size(), receive[0]);
-    const std::byte own{};
     channel_.start_sending({&own, 1}, (rank_ + distance) % size(), send[0]);
+    channel_.start_receiving({&news, 1}, (rank_ - distance + size()) % size(), receive[0]);
     channel_.complete(receive, send);
   }
 }

@@ -19,6 +19,8 @@ class World {
   // share memory; if `ranks_per_node` is not 0, every `ranks_per_node` neighbouring ranks on it count as a node, which
   // allows multi-node behaviour to be tried on a single machine.
   explicit World(int ranks_per_node = 0, MPI_Comm job = MPI_COMM_WORLD);
+  // All ranks of a carrier between the processes of a single node.
+  explicit World(const std::shared_ptr<Carrier>& node);
 
   // Sub-worlds. Collective.
   World node() const;           // the ranks on this node
@@ -88,7 +90,8 @@ class World {
   void continue_with(const std::vector<int>& ranks_in_job, int losses);
 
  private:
-  World(const std::shared_ptr<Carrier>& carrier, int ranks_per_node);
+  World(const std::shared_ptr<MpiCarrier>& carrier, int ranks_per_node);
+  World(const std::shared_ptr<Carrier>& carrier, std::vector<int> nodes);
   World(std::shared_ptr<Carrier> carrier, int context, std::vector<int> ranks_in_job, std::vector<int> nodes);
 
   void count_ranks();
