@@ -66,6 +66,9 @@ annulus_status annulus_group_start(const MPI_Comm* communicator, const annulus_o
 annulus_status annulus_group_finish(annulus_group* group);
 // Ends the group; never blocks.
 annulus_status annulus_abort(annulus_group* group);
+// Announces that this rank starts no more operations, because the process ends: later operations of the node's other
+// ranks end with ANNULUS_LOST, and name the rank and `reason`. Never blocks.
+annulus_status annulus_leave(annulus_group* group, const char* reason);
 
 int annulus_rank(const annulus_group* group);
 int annulus_size(const annulus_group* group);

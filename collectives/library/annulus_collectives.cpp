@@ -83,7 +83,7 @@ annulus_status guarded(annulus_group* group, const Body& body) {
 }
 
 // Destroys the group without the collective calls that its members' destructors make unless an exception propagates.
-void leave(std::unique_ptr<Group> group) {
+void destroy_alone(std::unique_ptr<Group> group) {
   struct Leaving {};
   try {
     const std::unique_ptr<Group> left = std::move(group);
@@ -159,13 +159,20 @@ annulus_status annulus_group_finish(annulus_group* group) {
   if (status == ANNULUS_OK)
     process_mpi().count(-1);
   else if (group->group)
-    leave(std::move(group->group));
+    destroy_alone(std::move(group->group));
   return status;
 }
 
 annulus_status annulus_abort(annulus_group* group) {
   return guarded(group, [](Group& aborted) {
     aborted.fail({ANNULUS_ABORTED, fmt::format("rank {} aborted", aborted.rank())});
+    return ANNULUS_OK;
+  });
+}
+
+annulus_status annulus_leave(annulus_group* group, const char* reason) {
+  return guarded(group, [&](Group& left) {
+    left.leave(reason != nullptr ? reason : "");
     return ANNULUS_OK;
   });
 }

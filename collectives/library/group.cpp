@@ -45,6 +45,7 @@ std::byte* Group::allocate(std::size_t bytes) {
   const auto set_allocating = [this](std::size_t now) {
     const std::scoped_lock lock(mutex_);
     allocating_ = now;
+    if (now > 0) ++allocated_;
   };
   set_allocating(bytes + 1);
   std::span<std::byte> memory;
@@ -184,17 +185,32 @@ annulus_status Group::finish() {
       status != ANNULUS_OK)
     return status;
   if (last > 1) wait(last - 1, 0);
-  watch_->leave();
+  leave("finished");
   return wait(last, 0);
+}
+
+void Group::leave(const std::string& reason) {
+  annulus_work last = 0;
+  std::uint64_t allocated = 0;
+  {
+    const std::scoped_lock lock(mutex_);
+    last = started_;
+    allocated = allocated_;
+  }
+  watch_->leave(last, allocated, reason);
 }
 
 Watch::Position Group::position() const {
   const AllReduceProgress::Snapshot progress = algorithm_->context().progress.snapshot();
   const std::scoped_lock lock(mutex_);
   Watch::Position now{.busy = progress.begun != progress.ended || allocating_ > 0, .moves = progress.moves, .text = {}};
-  if (allocating_ > 0) now.text = fmt::format(" in the allocation of {} bytes", allocating_ - 1);
+  if (allocating_ > 0) {
+    now.allocation = allocated_;
+    now.text = fmt::format(" in the allocation of {} bytes", allocating_ - 1);
+  }
   if (!running_) return now;
-  now.text = fmt::format(" in operation {}, {}", started_ - jobs_.size(), to_string(current_));
+  now.operation = started_ - jobs_.size();
+  now.text = fmt::format(" in operation {}, {}", now.operation, to_string(current_));
   if (progress.peer != AllReduceProgress::kNobody)
     now.text += fmt::format(", waiting for {}", watch_->name(progress.peer));
   return now;

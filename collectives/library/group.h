@@ -41,6 +41,7 @@ class Group {
   annulus_status wait(annulus_work work, double seconds);  // REQUIRES: started()
   annulus_status test(annulus_work work);
   annulus_status finish();  // after it only the destructor may be called
+  void leave(const std::string& reason);
   void fail(const Failure& failure);
 
  private:
@@ -71,8 +72,9 @@ class Group {
   annulus_work started_ = 0, ended_ = 0;
   std::optional<Failure> failure_;
   bool stopping_ = false;
-  Call current_;                // if running_
-  std::size_t allocating_ = 0;  // bytes; 0: nothing
+  Call current_;                 // if running_
+  std::size_t allocating_ = 0;   // bytes; 0: nothing
+  std::uint64_t allocated_ = 0;  // times
 
   std::unique_ptr<Watch> watch_;
   std::jthread thread_;  // last, because it uses all members above

@@ -17,6 +17,7 @@ namespace {
 
 constexpr int kPollsOfTimeout = 20;  // polls within the timeout
 constexpr double kLongestPause = 0.2, kShortestPause = 0.01;
+constexpr double kAbsentSeconds = 1;  // without progress, after which an operation needs a process that has ended
 
 using HostName = std::array<char, 64>;
 
@@ -32,14 +33,19 @@ std::uint64_t process_namespace() {
 struct Watch::Board {
   pid_t process = getpid();
   std::uint64_t process_namespace = annulus::process_namespace();
-  std::atomic<bool> leaves = false;
+  std::atomic<bool> leaves = false;  // written after the following
+  std::uint64_t operations = 0, allocations = 0;
+  char reason[200] = {};
   std::atomic<int> status = ANNULUS_OK;  // written after the text
   char text[500] = {};
 };
 
 Watch::Watch(const World& world, double timeout_seconds, std::function<Position()> position,
              std::function<void(const Failure&)> failed)
-    : seconds_(timeout_seconds), position_(std::move(position)), failed_(std::move(failed)) {
+    : seconds_(timeout_seconds),
+      pause_seconds_(std::clamp(timeout_seconds / kPollsOfTimeout, kShortestPause, kLongestPause)),
+      position_(std::move(position)),
+      failed_(std::move(failed)) {
   HostName own{};
   gethostname(own.data(), own.size() - 1);
   const std::vector<std::byte> names = world.gather(std::as_bytes(std::span(own)));
@@ -87,27 +93,33 @@ void Watch::report(const Failure& failure) {
   board_->status = failure.status;
 }
 
-void Watch::leave() {
-  if (board_ != nullptr) board_->leaves = true;
+void Watch::leave(std::uint64_t operations, std::uint64_t allocations, const std::string& reason) {
+  if (board_ == nullptr || board_->leaves) return;
+  board_->operations = operations;
+  board_->allocations = allocations;
+  std::strncpy(board_->reason, reason.c_str(), sizeof(board_->reason) - 1);
+  board_->leaves = true;
 }
 
 void Watch::run() {
-  const double pause = std::clamp(seconds_ / kPollsOfTimeout, kShortestPause, kLongestPause);
   std::vector<pollfd> files{{stop_, POLLIN, 0}};
   for (const Peer& peer : peers_) files.push_back({peer.process, POLLIN, 0});  // poll() ignores negative ones
   while (true) {
-    const int ready = poll(files.data(), files.size(), static_cast<int>(1000 * pause));
+    const int ready = poll(files.data(), files.size(), static_cast<int>(1000 * pause_seconds_));
     if (files[0].revents != 0) return;
     Failure failure;
     if (found_failure(failure)) return failed_(failure);
     for (std::size_t i = 0; ready > 0 && i < peers_.size(); ++i)
       if (files[i + 1].revents != 0) {
         files[i + 1].fd = -1;
+        peers_[i].ended = true;
         if (peers_[i].board->leaves) continue;
         return failed_({ANNULUS_LOST, fmt::format("{} (process {}) has ended{}", name(peers_[i].rank),
                                                   peers_[i].board->process, position_().text)});
       }
-    if (ready == 0 && stalled(failure)) return failed_(failure);
+    const Position now = position_();
+    if (ready == 0 && stalled(now, failure)) return failed_(failure);
+    if (needs_absent(now, failure)) return failed_(failure);
   }
 }
 
@@ -118,12 +130,24 @@ bool Watch::found_failure(Failure& failure) {
   return true;
 }
 
-bool Watch::stalled(Failure& failure) {
-  const Position now = position_();
+// An operation that the rank has taken part in may still run here, and is completed without the rank.
+bool Watch::needs_absent(const Position& now, Failure& failure) {
+  const auto needed = [&](const Peer& peer) {
+    const Board& board = *peer.board;
+    return board.leaves && (now.operation > board.operations || now.allocation > board.allocations ||
+                            (peer.ended && now.busy && still_seconds() > kAbsentSeconds));
+  };
+  const auto peer = std::ranges::find_if(peers_, needed);
+  if (peer == peers_.end()) return false;
+  failure = {ANNULUS_LOST, fmt::format("{} (process {}) has left{}: {}", name(peer->rank), peer->board->process,
+                                       now.text, peer->board->reason)};
+  return true;
+}
+
+bool Watch::stalled(const Position& now, Failure& failure) {
   still_ = now.busy && now.moves == moves_ ? still_ + 1 : 0;
   moves_ = now.moves;
-  const double pause = std::clamp(seconds_ / kPollsOfTimeout, kShortestPause, kLongestPause);
-  if (still_ * pause < seconds_) return false;
+  if (still_seconds() < seconds_) return false;
   failure = {ANNULUS_TIMEOUT, fmt::format("no progress for {:g} s{}", seconds_, now.text)};
   return true;
 }

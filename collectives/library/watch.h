@@ -20,7 +20,8 @@ struct Failure {
 };
 
 // Watches a group on a separate thread, and reports the first of: this rank makes no progress in an operation; the
-// process of a rank on this node ends; a rank on this node reports a failure.
+// process of a rank on this node ends; this rank needs a rank on this node that has left; a rank on this node reports a
+// failure.
 //
 // Time in which this process was frozen does not count: a stall is a number of polls that saw no progress.
 class Watch {
@@ -29,7 +30,8 @@ class Watch {
   struct Position {
     bool busy = false;
     std::uint64_t moves = 0;
-    std::string text;  // ": waiting for rank 3 on host a"
+    std::uint64_t operation = 0, allocation = 0;  // the numbers of the current ones; 0: none
+    std::string text;                             // ": waiting for rank 3 on host a"
   };
 
   // `failed` is called once at most, by a thread that start() creates. Collective.
@@ -45,22 +47,27 @@ class Watch {
   std::string name(int rank) const;
 
   void report(const Failure& failure);  // to the node's other ranks
-  void leave();                         // this rank's process may end from now on
+  // This rank's process may end from now on, after these numbers of operations and allocations: a later one of another
+  // rank fails. `reason`: for the error text.
+  void leave(std::uint64_t operations, std::uint64_t allocations, const std::string& reason);
 
  private:
   struct Board;
   struct Peer {
     int rank;
     const Board* board;
-    int process = -1;  // a descriptor of the process; negative: unknown
+    int process = -1;  // a descriptor of the process; negative: unknown, or reported
+    bool ended = false;
   };
 
   void run();
   bool found_failure(Failure& failure);
-  bool stalled(Failure& failure);
+  bool needs_absent(const Position& now, Failure& failure);
+  bool stalled(const Position& now, Failure& failure);
+  double still_seconds() const { return still_ * pause_seconds_; }
 
-  std::vector<std::string> hosts_;  // by rank
-  double seconds_;
+  std::vector<std::string> hosts_;        // by rank
+  const double seconds_, pause_seconds_;  // the timeout; between polls
   std::function<Position()> position_;
   std::function<void(const Failure&)> failed_;
   std::unique_ptr<SharedMemory> memory_;

@@ -282,6 +282,32 @@ TEST_CASE("memory is allocated and reused while operations run") {
   CHECK(annulus_error_text(group.get()) == std::string("free: the group has not allocated this memory"));
 }
 
+TEST_CASE("a rank that leaves ends the later operations of the other ranks, and no earlier ones") {
+  annulus_group* group = start_group().release();
+  const int ranks = annulus_size(group);
+  std::vector<float> values(100'000, 1.0f);
+  annulus_work work = 0;
+  const auto all_reduce = [&] {
+    return annulus_all_reduce(group, values.data(), values.data(), values.size(), ANNULUS_FLOAT32, ANNULUS_MAX, nullptr,
+                              &work);
+  };
+  for (int i = 0; i < 3; ++i) REQUIRE(all_reduce() == ANNULUS_OK);
+  if (annulus_rank(group) == ranks - 1) CHECK(annulus_leave(group, "it was tired") == ANNULUS_OK);
+  std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  CHECK(annulus_wait(group, work, 0) == ANNULUS_OK);
+  if (ranks > 1 && annulus_rank(group) != ranks - 1) {
+    REQUIRE(all_reduce() == ANNULUS_OK);
+    CHECK(annulus_wait(group, work, 0) == ANNULUS_LOST);
+    CHECK_THAT(annulus_error_text(group), Catch::StartsWith("rank " + std::to_string(ranks - 1) + " on "));
+    CHECK_THAT(annulus_error_text(group), Catch::Contains(" has left in operation 4, all-reduce of 100000 fp32 (max)"));
+    CHECK_THAT(annulus_error_text(group), Catch::EndsWith(": it was tired"));
+  }
+  MPI_Barrier(MPI_COMM_WORLD);
+  if (ranks > 1 && annulus_rank(group) == ranks - 1) annulus_abort(group);
+  annulus_group_finish(group);
+  MPI_Barrier(MPI_COMM_WORLD);
+}
+
 TEST_CASE("callbacks report the end of operations in order") {
   const Group group = start_group();
   struct Seen {
