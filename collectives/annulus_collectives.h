@@ -59,8 +59,8 @@ typedef struct annulus_completion {
 
 // Creates a group of the ranks of `communicator`, which may be freed afterwards, or of MPI_COMM_WORLD (null).
 // Initializes MPI if nobody has, and then finalizes it when the process exits, unless a group failed. MPI must provide
-// MPI_THREAD_MULTIPLE. `options`: null for the defaults. Collective. After a failure the group has only an error text,
-// and must be finished.
+// MPI_THREAD_MULTIPLE. `options`: null for the defaults. Collective, and the timeout limits the whole start. After a
+// failure the group has only an error text, and must be finished.
 annulus_status annulus_group_start(const MPI_Comm* communicator, const annulus_options* options, annulus_group** group);
 // Completes all operations and frees the group and its memory. Collective, unless the group has ended.
 annulus_status annulus_group_finish(annulus_group* group);

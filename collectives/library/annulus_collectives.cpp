@@ -13,6 +13,7 @@
 #include <string>
 
 #include "collectives/library/group.h"
+#include "collectives/library/start_limit.h"
 #include "collectives/world/mpi.h"
 #include "kernels/base/error.h"
 
@@ -35,6 +36,8 @@ struct annulus_group {
 };
 
 namespace {
+
+constexpr double kTimeoutSeconds = 300;
 
 // Open MPI polls its sockets only in every 10,000th call that finds nothing to do. The group's thread sleeps between
 // calls, so that a large message would take minutes.
@@ -92,6 +95,24 @@ void destroy_alone(std::unique_ptr<Group> group) {
   }
 }
 
+// Makes a group by make(timeout_seconds).
+template <class Make>
+annulus_status create(annulus_group** group, const annulus_options* options, const Make& make) {
+  if (group == nullptr) return ANNULUS_INVALID;
+  *group = new (std::nothrow) annulus_group;
+  if (*group == nullptr) return ANNULUS_FAILED;
+  annulus::Failure& failure = (*group)->failure;
+  try {
+    const bool given = options != nullptr && options->timeout_seconds > 0;
+    (*group)->group = make(given ? options->timeout_seconds : kTimeoutSeconds);
+  } catch (const annulus::StartTimeout& error) {
+    failure = {ANNULUS_TIMEOUT, error.what()};
+  } catch (const std::exception& error) {
+    failure = {ANNULUS_FAILED, error.what()};
+  }
+  return failure.status;
+}
+
 std::string wrong_arguments(const annulus_group& group, const Call& call) {
   using namespace annulus;
   const bool reduces = call.kind == Call::Kind::all_reduce || call.kind == Call::Kind::reduce_scatter;
@@ -137,19 +158,13 @@ Call call_of(Call::Kind kind, const void* send, void* receive, std::size_t count
 
 annulus_status annulus_group_start(const MPI_Comm* communicator, const annulus_options* options,
                                    annulus_group** group) {
-  if (group == nullptr) return ANNULUS_INVALID;
-  *group = new (std::nothrow) annulus_group;
-  if (*group == nullptr) return ANNULUS_FAILED;
-  try {
-    ProcessMpi& mpi = process_mpi();
-    mpi.count(1);
-    (*group)->group = std::make_unique<Group>(communicator != nullptr ? *communicator : MPI_COMM_WORLD,
-                                              options != nullptr ? *options : annulus_options{});
-    return ANNULUS_OK;
-  } catch (const std::exception& error) {
-    (*group)->failure = {ANNULUS_FAILED, error.what()};
-    return ANNULUS_FAILED;
-  }
+  return create(group, options, [&](double timeout_seconds) {
+    process_mpi().count(1);
+    const MPI_Comm ranks = communicator != nullptr ? *communicator : MPI_COMM_WORLD;
+    annulus::expect_all_ranks(ranks, timeout_seconds);
+    return std::make_unique<Group>(annulus::World(options != nullptr ? options->ranks_per_node : 0, ranks),
+                                   timeout_seconds);
+  });
 }
 
 annulus_status annulus_group_finish(annulus_group* group) {

@@ -6,21 +6,21 @@
 #include <utility>
 
 #include "collectives/host/call_note.h"
+#include "collectives/library/start_limit.h"
 #include "kernels/base/error.h"
 #include "kernels/base/host_memory.h"
 
 namespace annulus {
-namespace {
-
-constexpr double kTimeoutSeconds = 300;
-
-}  // namespace
-
-Group::Group(MPI_Comm job, const annulus_options& options)
-    : world_(options.ranks_per_node, job), algorithm_(make_call_algorithm(world_)) {
-  watch_ = std::make_unique<Watch>(
-      world_, options.timeout_seconds > 0 ? options.timeout_seconds : kTimeoutSeconds, [this] { return position(); },
-      [this](const Failure& failure) { fail(failure); });
+Group::Group(World world, double timeout_seconds) : world_(std::move(world)) {
+  const StartLimit limit(world_, timeout_seconds);
+  try {
+    algorithm_ = make_call_algorithm(world_);
+    watch_ = std::make_unique<Watch>(
+        world_, timeout_seconds, [this] { return position(); }, [this](const Failure& failure) { fail(failure); });
+  } catch (const std::exception&) {
+    limit.expect_not_expired();
+    throw;
+  }
   watch_->start();
   thread_ = std::jthread([this] { work(); });
 }

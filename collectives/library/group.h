@@ -24,8 +24,8 @@ namespace annulus {
 // contracts.
 class Group {
  public:
-  // Collective over `job`. Throws Error.
-  Group(MPI_Comm job, const annulus_options& options);
+  // Collective. Throws Error; StartTimeout if the ranks do not come to the end of the start.
+  Group(World world, double timeout_seconds);
   ~Group();
 
   int rank() const { return world_.rank(); }

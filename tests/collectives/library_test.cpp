@@ -308,6 +308,23 @@ TEST_CASE("a rank that leaves ends the later operations of the other ranks, and 
   MPI_Barrier(MPI_COMM_WORLD);
 }
 
+TEST_CASE("the start ends after the timeout if a rank does not call it") {
+  int rank = 0;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm ranks = MPI_COMM_NULL;  // never freed: a barrier on it is pending
+  MPI_Comm_dup(MPI_COMM_WORLD, &ranks);
+  if (world_size() > 1 && rank > 0) {
+    annulus_options options{};
+    options.timeout_seconds = 0.5;
+    annulus_group* group = nullptr;
+    CHECK(annulus_group_start(&ranks, &options, &group) == ANNULUS_TIMEOUT);
+    CHECK(annulus_error_text(group) ==
+          std::string("the start of the group took longer than 0.5 s: a rank has not called it, or has ended"));
+    annulus_group_finish(group);
+  }
+  MPI_Barrier(MPI_COMM_WORLD);
+}
+
 TEST_CASE("callbacks report the end of operations in order") {
   const Group group = start_group();
   struct Seen {
