@@ -46,6 +46,9 @@ typedef struct annulus_options {
   int ranks_per_node;      // for tests: as if so few neighbouring ranks shared a node; 0: all that do
 } annulus_options;
 
+// Passes `bytes` bytes from each rank to all ranks, in rank order. Returns 0, or anything else for a failure.
+typedef int (*annulus_exchange)(void* data, const void* own, size_t bytes, void* all);
+
 typedef uint64_t annulus_work;  // a started operation; 1, 2, ... in the order of the calls
 
 // How to report an operation's end; all zero for none.
@@ -62,11 +65,15 @@ typedef struct annulus_completion {
 // MPI_THREAD_MULTIPLE. `options`: null for the defaults. Collective, and the timeout limits the whole start. After a
 // failure the group has only an error text, and must be finished.
 annulus_status annulus_group_start(const MPI_Comm* communicator, const annulus_options* options, annulus_group** group);
+// The same without MPI, for processes on one node that another launcher started. `exchange` is called several times
+// within this function.
+annulus_status annulus_group_start_on_node(int rank, int size, annulus_exchange exchange, void* data,
+                                           const annulus_options* options, annulus_group** group);
 // Completes all operations and frees the group and its memory. Collective, unless the group has ended.
 annulus_status annulus_group_finish(annulus_group* group);
 // Ends the group; never blocks.
 annulus_status annulus_abort(annulus_group* group);
-// Announces that this rank starts no more operations, because the process ends: later operations of the node's other
+// Announces that this rank starts no more operations, because the process ends: later operations on the node's other
 // ranks end with ANNULUS_LOST, and name the rank and `reason`. Never blocks.
 annulus_status annulus_leave(annulus_group* group, const char* reason);
 

@@ -13,6 +13,7 @@
 #include <string>
 
 #include "collectives/library/group.h"
+#include "collectives/library/node_carrier.h"
 #include "collectives/library/start_limit.h"
 #include "collectives/world/mpi.h"
 #include "kernels/base/error.h"
@@ -24,6 +25,7 @@ using annulus::Group;
 struct annulus_group {
   std::unique_ptr<Group> group;
   annulus::Failure failure;  // of the start
+  bool uses_mpi = false;
 
   mutable std::mutex mutex;  // guards what follows
   std::string invalid;
@@ -160,10 +162,24 @@ annulus_status annulus_group_start(const MPI_Comm* communicator, const annulus_o
                                    annulus_group** group) {
   return create(group, options, [&](double timeout_seconds) {
     process_mpi().count(1);
+    (*group)->uses_mpi = true;
     const MPI_Comm ranks = communicator != nullptr ? *communicator : MPI_COMM_WORLD;
     annulus::expect_all_ranks(ranks, timeout_seconds);
     return std::make_unique<Group>(annulus::World(options != nullptr ? options->ranks_per_node : 0, ranks),
-                                   timeout_seconds);
+                                   annulus::make_call_algorithm, timeout_seconds);
+  });
+}
+
+annulus_status annulus_group_start_on_node(int rank, int size, annulus_exchange exchange, void* data,
+                                           const annulus_options* options, annulus_group** group) {
+  if (rank < 0 || rank >= size || exchange == nullptr) return ANNULUS_INVALID;
+  return create(group, options, [&](double timeout_seconds) {
+    const auto carrier = std::make_shared<annulus::NodeCarrier>(
+        rank, size, [&](std::span<const std::byte> own, std::span<std::byte> all) {
+          if (exchange(data, own.data(), own.size(), all.data()) != 0)
+            annulus::fail("the exchange of the start failed");
+        });
+    return std::make_unique<Group>(annulus::World(carrier), annulus::make_node_call_algorithm, timeout_seconds);
   });
 }
 
@@ -171,10 +187,10 @@ annulus_status annulus_group_finish(annulus_group* group) {
   if (group == nullptr) return ANNULUS_OK;
   const std::unique_ptr<annulus_group> owned(group);
   const annulus_status status = guarded(group, [](Group& finished) { return finished.finish(); });
-  if (status == ANNULUS_OK)
-    process_mpi().count(-1);
-  else if (group->group)
+  if (status != ANNULUS_OK && group->group)
     destroy_alone(std::move(group->group));
+  else if (status == ANNULUS_OK && group->uses_mpi)
+    process_mpi().count(-1);
   return status;
 }
 

@@ -49,15 +49,19 @@ class SeveralNodes final : public CallAlgorithm {
 
 }  // namespace
 
-std::unique_ptr<CallAlgorithm> make_call_algorithm(const World& world) {
+std::unique_ptr<CallAlgorithm> make_node_call_algorithm(const World& world) {
   if (world.size() == 1) return std::make_unique<Alone>();
+  auto context = std::make_shared<AllReduceContext>(polls_on_this_node(world.local_size()), world.interruption());
+  auto calls = std::make_unique<SharedMemoryAllReduce>(world.node(), nullptr, context);
+  context->backoff.set_urgent(true);
+  calls->measure_small();
+  context->backoff.set_urgent(false);
+  return std::make_unique<OneNode>(std::move(calls));
+}
+
+std::unique_ptr<CallAlgorithm> make_call_algorithm(const World& world) {
   if (world.one_node()) try {
-      auto context = std::make_shared<AllReduceContext>(polls_on_this_node(world.local_size()), world.interruption());
-      auto calls = std::make_unique<SharedMemoryAllReduce>(world.node(), nullptr, context);
-      context->backoff.set_urgent(true);
-      calls->measure_small();
-      context->backoff.set_urgent(false);
-      return std::make_unique<OneNode>(std::move(calls));
+      return make_node_call_algorithm(world);
     } catch (const NoSharedMemory&) {  // on all ranks
     }
   return std::make_unique<SeveralNodes>(world, make_host_all_reduce("auto", world, WireType::fp32, std::nullopt));

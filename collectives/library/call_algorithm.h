@@ -32,5 +32,7 @@ class CallAlgorithm {
 
 // Returns the best algorithm that the ranks' placement allows. Collective.
 std::unique_ptr<CallAlgorithm> make_call_algorithm(const World& world);
+// Returns the algorithm of a single node, which needs no MPI. Throws NoSharedMemory. Collective.
+std::unique_ptr<CallAlgorithm> make_node_call_algorithm(const World& world);
 
 }  // namespace annulus

@@ -11,10 +11,10 @@
 #include "kernels/base/host_memory.h"
 
 namespace annulus {
-Group::Group(World world, double timeout_seconds) : world_(std::move(world)) {
+Group::Group(World world, MakeAlgorithm& make_algorithm, double timeout_seconds) : world_(std::move(world)) {
   const StartLimit limit(world_, timeout_seconds);
   try {
-    algorithm_ = make_call_algorithm(world_);
+    algorithm_ = make_algorithm(world_);
     watch_ = std::make_unique<Watch>(
         world_, timeout_seconds, [this] { return position(); }, [this](const Failure& failure) { fail(failure); });
   } catch (const std::exception&) {

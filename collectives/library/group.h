@@ -24,8 +24,10 @@ namespace annulus {
 // contracts.
 class Group {
  public:
-  // Collective. Throws Error; StartTimeout if the ranks do not come to the end of the start.
-  Group(World world, double timeout_seconds);
+  using MakeAlgorithm = std::unique_ptr<CallAlgorithm>(const World& world);
+
+  // Collective. Throws Error; StartTimeout if not all ranks complete the start.
+  Group(World world, MakeAlgorithm& make_algorithm, double timeout_seconds);
   ~Group();
 
   int rank() const { return world_.rank(); }

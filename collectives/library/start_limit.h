@@ -12,7 +12,7 @@
 
 namespace annulus {
 
-// The ranks did not come to the end of a group's start within the timeout.
+// Not all ranks completed a group's start within the timeout.
 class StartTimeout : public Error {
  public:
   using Error::Error;

@@ -30,7 +30,7 @@ class Watch {
   struct Position {
     bool busy = false;
     std::uint64_t moves = 0;
-    std::uint64_t operation = 0, allocation = 0;  // the numbers of the current ones; 0: none
+    std::uint64_t operation = 0, allocation = 0;  // the current numbers; 0: none
     std::string text;                             // ": waiting for rank 3 on host a"
   };
 
@@ -47,8 +47,8 @@ class Watch {
   std::string name(int rank) const;
 
   void report(const Failure& failure);  // to the node's other ranks
-  // This rank's process may end from now on, after these numbers of operations and allocations: a later one of another
-  // rank fails. `reason`: for the error text.
+  // This rank's process may end from now on. Operations and allocations with greater numbers fail on the node's other
+  // ranks, with `reason` in the text.
   void leave(std::uint64_t operations, std::uint64_t allocations, const std::string& reason);
 
  private:
@@ -56,7 +56,7 @@ class Watch {
   struct Peer {
     int rank;
     const Board* board;
-    int process = -1;  // a descriptor of the process; negative: unknown, or reported
+    int process = -1;  // a descriptor for the process; negative: unknown
     bool ended = false;
   };
 

@@ -33,6 +33,24 @@ Group start_group(int ranks_per_node = 0, const MPI_Comm* communicator = nullptr
   return Group(group);
 }
 
+// Started as by a launcher that does not start MPI.
+Group start_group_on_node() {
+  int rank = 0, size = 0;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &size);
+  const annulus_exchange exchange = [](void*, const void* own, std::size_t bytes, void* all) {
+    const int count = static_cast<int>(bytes);
+    return MPI_Allgather(own, count, MPI_BYTE, all, count, MPI_BYTE, MPI_COMM_WORLD);
+  };
+  annulus_options options{};
+  options.timeout_seconds = 60;
+  annulus_group* group = nullptr;
+  const annulus_status status = annulus_group_start_on_node(rank, size, exchange, nullptr, &options, &group);
+  INFO(annulus_error_text(group));
+  REQUIRE(status == ANNULUS_OK);
+  return Group(group);
+}
+
 // `work`: which the call that returned `started` has set.
 void complete(const Group& group, annulus_status started, const annulus_work& work) {
   INFO(annulus_error_text(group.get()));
@@ -280,6 +298,35 @@ TEST_CASE("memory is allocated and reused while operations run") {
   if (ranks > 1) CHECK(addresses[2] != addresses[1]);
   CHECK(annulus_free(group.get(), &addresses) == ANNULUS_INVALID);
   CHECK(annulus_error_text(group.get()) == std::string("free: the group has not allocated this memory"));
+}
+
+TEST_CASE("a group that is started without MPI runs all operations and allocates memory") {
+  const Group group = start_group_on_node();
+  const int rank = annulus_rank(group.get()), ranks = annulus_size(group.get());
+  const Type& type = kTypes[0];
+  for (const bool shared : {true, false})
+    for (const std::size_t count : {std::size_t{3}, kLarge}) {
+      CAPTURE(shared, count);
+      const Array array(group, shared, count * 4), all(group, shared, count * 4 * static_cast<std::size_t>(ranks));
+      fill(type, array.at(), count, rank);
+      annulus_work work = 0;
+      complete(group, annulus_all_gather(group.get(), array.at(), all.at(), count, type.type, nullptr, &work), work);
+      CHECK(wrong(type, all.at(), count * static_cast<std::size_t>(ranks),
+                  [&](std::size_t i) { return element(i % count, static_cast<int>(i / count)); }) == 0);
+      complete(group,
+               annulus_all_reduce(group.get(), array.at(), array.at(), count, type.type, ANNULUS_SUM, nullptr, &work),
+               work);
+      CHECK(wrong(type, array.at(), count, [&](std::size_t i) { return expected(type, ANNULUS_SUM, i, ranks); }) == 0);
+      complete(group, annulus_barrier(group.get(), nullptr, &work), work);
+    }
+}
+
+TEST_CASE("a failed exchange ends the start with a text") {
+  annulus_group* group = nullptr;
+  const annulus_exchange exchange = [](void*, const void*, std::size_t, void*) { return 1; };
+  CHECK(annulus_group_start_on_node(0, 2, exchange, nullptr, nullptr, &group) == ANNULUS_FAILED);
+  CHECK(annulus_error_text(group) == std::string("the exchange of the start failed"));
+  annulus_group_finish(group);
 }
 
 TEST_CASE("a rank that leaves ends the later operations of the other ranks, and no earlier ones") {
