@@ -86,6 +86,7 @@ class Counters(helper.ProgramTest):
 
     def check(self, row, source):
         energy, ledger = row["energy"], row["ledger"]
+        self.assertIsInstance(energy, dict)
         self.assertEqual(energy["source"], source)
         joules = sum(ledger["joules"].values())
         self.assertAlmostEqual(joules, energy["joules_per_step"] * ledger["steps"], delta=1e-6 * joules)
@@ -100,15 +101,18 @@ class Counters(helper.ProgramTest):
             with self.subTest(ranks=ranks, source=source), tempfile.TemporaryDirectory() as folder:
                 with kind(folder, self.WATTS) as machine:
                     environment = {"ANNULUS_SYSFS": str(machine.folder)}
-                    results = self.train(pathlib.Path(folder) / "out", ranks=ranks, model="resnet20", epochs=2, batch=10, environment=environment)
-                    bench = pathlib.Path(folder) / "bench.json"
-                    self.succeed("bench", "step", "--model", "lenet", "--batch", 8, "--seconds", 2, "--threads", 1, "--all-reduce", "auto",
-                                 "--json", bench, ranks=ranks, environment=environment)
+                    results = self.train(pathlib.Path(folder) / "out", ranks=ranks, model="resnet20", epochs=8, batch=10, environment=environment)
                 self.check(results, source)
-                self.check(json.loads(bench.read_text())["rows"][0], source)
                 kilojoules = 3600 * results["energy"]["kilowatt_hours"]
                 self.assertGreater(1e3 * kilojoules, 0.95 * sum(results["ledger"]["joules"].values()))
                 self.assertLess(1e3 * kilojoules, 1.05 * self.WATTS * results["total_seconds"])
+
+    def test_bench_step(self):
+        """Its turns are too short for a counter that changes ten times a second, unless the machine is idle."""
+        with Rapl(self.folder, self.WATTS) as machine:
+            self.succeed("bench", "step", "--model", "lenet", "--batch", 8, "--seconds", 2, "--threads", 1, "--all-reduce", "auto",
+                         "--json", self.folder / "bench.json", ranks=2, environment={"ANNULUS_SYSFS": str(machine.folder)})
+        self.check(json.loads((self.folder / "bench.json").read_text())["rows"][0], "RAPL")
 
     def test_the_line_of_a_run(self):
         with Rapl(self.folder, self.WATTS) as machine:
