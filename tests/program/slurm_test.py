@@ -138,6 +138,17 @@ class Slurm(SlurmTest):
         job = self.submit("--config", config, "--inject", "kill:rank=1,step=20")
         self.await_job(job, JobState="FAILED", Restarts="0", ExitCode="137:0")
 
+    def test_a_crash_at_the_start_is_tried_again(self):
+        """As MPI_Init may crash, by Slurm's fault."""
+        for starts, state, status in ((2, "COMPLETED", "0:0"), (3, "FAILED", "139:0")):
+            with self.subTest(starts=starts):
+                crash = self.stand_in("crash", f'touch {self.folder}/{starts}-$SLURM_STEP_ID; '
+                                      f'[ {starts} = 2 ] && [ -e {self.folder}/2-1 ] || kill -SEGV $$')
+                job = self.submit(ANNULUS=crash, options=["--nodes=1"])
+                self.await_job(job, JobState=state, ExitCode=status)
+                self.assertEqual(len(list(self.folder.glob(f"{starts}-*"))), starts)
+                self.assertIn("train.sbatch: a rank crashed at the start; starting again\n", self.log(job))
+
     def test_every_rank_sees_the_gpus_of_its_node(self):
         show = self.stand_in("show", 'echo "$SLURMD_NODENAME $SLURM_LOCALID: $CUDA_VISIBLE_DEVICES"')
         job = self.submit(ANNULUS=show, options=["--gpus-per-node=2", "--ntasks-per-node=2", "--cpus-per-task=2"])
