@@ -22,6 +22,10 @@ constexpr int kLongestNap = 5;  // doublings: 640 us
 // rank gets it immediately, in a third of the time of falling asleep and being woken.
 constexpr int kYields = 100;
 
+// A wait that cannot sleep until it is woken naps after this time, although a caller is blocked on the result.
+constexpr auto kLongestSpin = std::chrono::milliseconds(1);
+constexpr auto kUrgentNap = std::chrono::microseconds(50);
+
 }  // namespace
 
 void Backoff::set_urgent(bool urgent) {
@@ -53,11 +57,18 @@ bool Backoff::rest_before_sleep(int polls) const {
   return true;
 }
 
+bool Backoff::spins(int polls) const {
+  return polls < polls_ || std::chrono::steady_clock::now() - began_ < kLongestSpin;
+}
+
 void Backoff::pause(int polls) {
   expect_not_abandoned();
-  if (urgent_) return rest(polls);
+  if (polls == 0) began_ = std::chrono::steady_clock::now();
+  const bool urgent = urgent_;
+  if (urgent && spins(polls)) return rest(polls);
   std::unique_lock lock(mutex_);
-  changed_.wait_for(lock, kNap * (1 << std::min(polls, kLongestNap)), [&] { return urgent_ || abandoned_; });
+  const auto nap = urgent ? kUrgentNap : kNap * (1 << std::min(polls, kLongestNap));
+  changed_.wait_for(lock, nap, [&] { return abandoned_ || (urgent_ && !urgent); });
 }
 
 int polls_on_this_node(int ranks) {

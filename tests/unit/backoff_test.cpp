@@ -1,11 +1,32 @@
 #include "collectives/world/backoff.h"
 
 #include <catch2/catch.hpp>
+#include <chrono>
+#include <ctime>
 #include <thread>
 
 #include "kernels/base/error.h"
 
 namespace annulus {
+namespace {
+
+double processor_seconds_of_this_thread() {
+  timespec time{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+
+}  // namespace
+
+TEST_CASE("a long urgent wait leaves its processor to others") {
+  using namespace std::chrono_literals;
+  Backoff backoff(10);
+  backoff.set_urgent(true);
+  const double before = processor_seconds_of_this_thread();
+  const auto end = std::chrono::steady_clock::now() + 200ms;
+  for (int polls = 0; std::chrono::steady_clock::now() < end; ++polls) backoff.pause(polls);
+  CHECK(processor_seconds_of_this_thread() - before < 0.1);
+}
 
 TEST_CASE("an urgent wait polls and yields before it sleeps, any other sleeps") {
   Backoff backoff(10);
