@@ -2,6 +2,8 @@
 $ANNULUS_TORCH, a Python that has it."""
 import os
 import pathlib
+import re
+import socket
 import subprocess
 import tempfile
 import unittest
@@ -12,6 +14,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 PYTHON = pathlib.Path(os.environ.get("ANNULUS_TORCH", ROOT / "build/peers/torch/bin/python"))
 RANK = pathlib.Path(__file__).with_name("torch_rank.py")
 EVERY = ("reductions", "copies", "messages", "groups", "ddp", "sparse", "fsdp", "copies_nothing")
+RANK_1 = rf"annulus: rank 1 on {re.escape(socket.gethostname())} \(process \d+\)"
+OPERATION = r"in operation 2, all-reduce of 3 fp32 \(sum\)"
 
 
 def can_import(*modules):
@@ -31,6 +35,24 @@ class ProcessGroup(unittest.TestCase):
         built = subprocess.run([PYTHON, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--target",
                                 cls.package, ROOT / "src/torch"], capture_output=True, text=True, timeout=600)
         assert built.returncode == 0, built.stdout + built.stderr
+
+    def run_processes(self, ranks, *arguments, status=0, prefixes={}):
+        """Without a launcher. Returns all ranks' output, and their errors."""
+        with socket.socket() as free:
+            free.bind(("", 0))
+            environment = {**os.environ, "PYTHONPATH": self.package, "OMP_NUM_THREADS": "1", "WORLD_SIZE": str(ranks),
+                           "MASTER_ADDR": "localhost", "MASTER_PORT": str(free.getsockname()[1])}
+        processes = [subprocess.Popen([*prefixes.get(rank, []), PYTHON, RANK, *arguments], env={**environment, "RANK": str(rank)},
+                                      stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for rank in range(ranks)]
+        for process in processes:
+            self.addCleanup(process.kill)
+        results = [process.communicate(timeout=240) for process in processes]
+        out, err = ("".join(result[i] for result in results) for i in range(2))
+        for process in processes:
+            if status is not None:
+                self.assertEqual(process.returncode, status, out + err)
+            self.assertEqual(list(pathlib.Path("/dev/shm").glob(f"annulus-{process.pid}-*")), [])
+        return out, err
 
     def run_ranks(self, ranks, *arguments, status=0, options=()):
         environment = {**os.environ, "PYTHONPATH": self.package, "OMP_NUM_THREADS": "1"}
@@ -63,11 +85,29 @@ class ProcessGroup(unittest.TestCase):
             self.assertRegex(self.run_ranks(2, ROOT / "src/torch/examples/ddp.py", name),
                              rf"^{name}, 2 ranks: loss \d\.\d+, median step [\d.]+ ms\n$")
 
-    def test_a_start_without_mpi(self):
-        done = subprocess.run([PYTHON, "-m", "torch.distributed.run", "--nproc-per-node=2", RANK, "copies"], capture_output=True,
-                              text=True, timeout=240, env={**os.environ, "PYTHONPATH": self.package})
-        self.assertNotEqual(done.returncode, 0)
-        self.assertIn("the process group has 2 ranks, but MPI started 1: start the program with mpirun or srun", done.stderr)
+    def test_every_operation_under_torchrun(self):
+        for ranks in (1, 2, 3):
+            with self.subTest(ranks=ranks):
+                checks = [check for check in EVERY if ranks > 1 or check != "messages"]  # gloo sends none to the rank itself
+                done = subprocess.run([PYTHON, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}", RANK, *checks],
+                                      capture_output=True, text=True, timeout=240,
+                                      env={**os.environ, "PYTHONPATH": self.package, "OMP_NUM_THREADS": "1"})
+                self.assertEqual(done.returncode, 0, done.stdout[-3000:] + done.stderr[-3000:])
+                self.assertEqual(done.stdout, "passed\n" * ranks)
+
+    def test_a_killed_process(self):
+        out, _ = self.run_processes(3, "killed", status=None)
+        self.assertEqual(len(re.findall(rf"error: {RANK_1} has ended {OPERATION}", out)), 2, out)
+
+    def test_processes_on_several_nodes(self):
+        other = ["unshare", "--mount", "--map-root-user", "sh", "-c",
+                 'echo other > /dev/shm/boot.$$ && mount --bind /dev/shm/boot.$$ /proc/sys/kernel/random/boot_id && rm /dev/shm/boot.$$ && '
+                 'exec "$@"', "sh"]
+        if subprocess.run([*other, "true"], stderr=subprocess.DEVNULL).returncode:
+            self.skipTest("no file systems can be mounted here")
+        _, err = self.run_processes(2, "copies", status=1, prefixes={1: other})
+        self.assertRegex(err, r"annulus: ranks 0 and 1 are on different nodes, \S+ and \S+, and MPI, which sends messages between nodes, "
+                              r"did not start them: start the program with mpirun or srun --mpi=pmix, one process for each rank\n")
 
     @unittest.skipUnless(can_import("lightning"), "no Lightning")
     def test_lightning(self):

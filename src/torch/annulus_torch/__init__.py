@@ -2,7 +2,8 @@
 
     torch.distributed.init_process_group("annulus")
 
-under mpirun, or srun with PMIx. PyTorch finds the backend by this package's entry point, so nothing need be imported.
+under mpirun, srun with PMIx, or on one node torchrun. PyTorch finds the backend by this package's entry point, so nothing
+need be imported.
 """
 import atexit
 import datetime
@@ -39,16 +40,39 @@ def register():
 
 
 def _create(options, _):
+    store, rank, size = options.store, options.group_rank, options.group_size
+    timeout = options.timeout if options.timeout > datetime.timedelta(0) else datetime.timedelta(minutes=30)
+    create = _create_by_mpi if started_by_mpi() else _create_on_node
+    return create(store, rank, size, timeout)
+
+
+def _create_by_mpi(store, rank, size, timeout):
     """MPI may number the processes differently than PyTorch, so the members of a group exchange their numbers."""
-    store, size = options.store, options.group_size
-    mpi_rank, mpi_size = extension().in_job()
-    store.set(f"mpi/{options.group_rank}", str(mpi_rank))
-    members = [int(store.get(f"mpi/{rank}")) for rank in range(size)]
+    mpi_rank, mpi_size = extension().place_in_job()
+    members = _exchange(store, rank, size, str(mpi_rank), timeout)
     if len(set(members)) < size:
         raise RuntimeError(f"annulus: the process group has {size} ranks, but MPI started {mpi_size}: start the program with "
                            "mpirun or srun, one process for each rank")
-    timeout = options.timeout if options.timeout > datetime.timedelta(0) else datetime.timedelta(minutes=30)
-    return extension().create(options.group_rank, size, members, timeout)
+    return extension().by_mpi(rank, size, [int(member) for member in members], timeout)
+
+
+def _create_on_node(store, rank, size, timeout):
+    """Processes of torchrun, or of multiprocessing. Gloo has the operations that mpirun's processes leave to MPI."""
+    from torch.distributed import PrefixStore, ProcessGroupGloo
+    _exchange(store, rank, size, "", timeout)
+    group = extension().on_node(rank, size, store, timeout)
+    options = ProcessGroupGloo._Options()
+    options._devices, options._timeout = [ProcessGroupGloo.create_device(interface="lo")], timeout
+    group.use(ProcessGroupGloo(PrefixStore("gloo", store), rank, size, options))
+    return group
+
+
+def _exchange(store, rank, size, text, timeout):
+    """Returns all ranks' texts."""
+    store.set(f"annulus/{rank}", text)
+    for other in range(size):
+        store.wait([f"annulus/{other}"], timeout)
+    return [store.get(f"annulus/{other}").decode() for other in range(size)]
 
 
 def doctor(group=None):
@@ -58,4 +82,4 @@ def doctor(group=None):
     return group._get_backend(torch.device("cpu")).description()
 
 
-from .launchers import set_environment  # noqa: E402  which uses extension()
+from .launchers import set_environment, started_by_mpi  # noqa: E402  which use extension()

@@ -39,8 +39,8 @@ void initialize() {
 
 Place place_in(MPI_Comm communicator) {
   Place found{};
-  check_mpi(MPI_Comm_rank(communicator, &found.rank));
-  check_mpi(MPI_Comm_size(communicator, &found.size));
+  check_mpi(MPI_Comm_rank(communicator, &found.first));
+  check_mpi(MPI_Comm_size(communicator, &found.second));
   return found;
 }
 
@@ -97,7 +97,7 @@ Communicator Communicator::duplicate() const {
 }
 
 bool Communicator::one_node() const {
-  return place_on_node(handle_).size == place_in(handle_).size;
+  return place_on_node(handle_).second == place_in(handle_).second;
 }
 
 }  // namespace annulus

@@ -3,6 +3,7 @@
 #include <mpi.h>
 
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace annulus {
@@ -11,9 +12,7 @@ namespace annulus {
 void check_mpi(int result);
 
 // Where the launcher placed this process. Each initializes MPI if nobody has.
-struct Place {
-  int rank, size;
-};
+using Place = std::pair<int, int>;  // rank and size
 Place in_job();
 Place on_node();  // collective over all ranks of the job
 

@@ -8,12 +8,15 @@ import socket
 
 from . import extension
 
+MPI_RUN_ID = "mpi"  # instead of torchrun's
 # The variables by which Open MPI, MPICH and Intel MPI, and Slurm show that they started this process.
 LAUNCHERS = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK")
 
 
 def started_by_mpi():
-    return any(name in os.environ for name in LAUNCHERS)
+    """Not for processes of a torchrun that MPI has started. set_environment() uses its variable, too."""
+    by_torchrun = os.environ.get("TORCHELASTIC_RUN_ID", MPI_RUN_ID) != MPI_RUN_ID
+    return not by_torchrun and any(name in os.environ for name in LAUNCHERS)
 
 
 def register_rendezvous():
@@ -41,8 +44,8 @@ def by_mpi(timeout):
     """The store, this process's rank, and the number of ranks."""
     from torch.distributed import TCPStore
     from torch.distributed.rendezvous import default_pg_timeout
-    rank, size = extension().in_job()
     timeout = timeout or default_pg_timeout
+    rank, size = extension().place_in_job()
     store = TCPStore(socket.gethostname(), 0, size, True, timeout, wait_for_workers=False) if rank == 0 else None
     host, port = publish(store.host if store else "", store.port if store else 0)
     return store or TCPStore(host, port, size, False, timeout, wait_for_workers=False), rank, size
@@ -50,7 +53,7 @@ def by_mpi(timeout):
 
 def publish(host, port):
     """Sets the variables that torchrun sets, with rank 0's host and port, and returns these."""
-    (rank, size), (local_rank, local_size) = extension().in_job(), extension().on_node()
+    (rank, size), (local_rank, local_size) = extension().place_in_job(), extension().place_on_node()
     host, port = extension().broadcast(f"{host} {port}").split()
     for name, value in (("RANK", rank), ("WORLD_SIZE", size), ("LOCAL_RANK", local_rank), ("LOCAL_WORLD_SIZE", local_size),
                         ("MASTER_ADDR", host), ("MASTER_PORT", port)):
@@ -66,4 +69,4 @@ def set_environment():
     with socket.socket() as free:
         free.bind(("", 0))
         publish(socket.gethostname(), free.getsockname()[1])
-    os.environ.setdefault("TORCHELASTIC_RUN_ID", "mpi")  # by which Lightning recognizes torchrun
+    os.environ.setdefault("TORCHELASTIC_RUN_ID", MPI_RUN_ID)  # by which Lightning recognizes torchrun

@@ -6,6 +6,8 @@
 #include <thread>
 #include <utility>
 
+#include "src/torch/annulus_torch/communicator.h"
+#include "src/torch/annulus_torch/mpi_backend.h"
 #include "src/torch/annulus_torch/tensors.h"
 
 namespace annulus {
@@ -36,26 +38,74 @@ Reaper& reaper() {
   return *reaper;
 }
 
+// Passes bytes between starting ranks by PyTorch's store.
+struct StoreExchange {
+  c10d::Store& store;
+  int rank, size;
+  std::string error;
+  int round = 0;
+
+  static int run(void* data, const void* own, std::size_t bytes, void* all) {
+    auto& exchange = *static_cast<StoreExchange*>(data);
+    try {
+      const auto* const sent = static_cast<const uint8_t*>(own);
+      const std::string keys = "start/" + std::to_string(exchange.round++) + "/";
+      exchange.store.set(keys + std::to_string(exchange.rank), std::vector<uint8_t>(sent, sent + bytes));
+      for (int rank = 0; rank < exchange.size; ++rank) {
+        const std::vector<uint8_t> got = exchange.store.get(keys + std::to_string(rank));
+        TORCH_CHECK(got.size() == bytes, "another version of annulus_torch runs on rank ", rank);
+        std::copy(got.begin(), got.end(), static_cast<uint8_t*>(all) + bytes * static_cast<std::size_t>(rank));
+      }
+      return 0;
+    } catch (const std::exception& failure) {
+      exchange.error = failure.what();
+      return 1;
+    }
+  }
+};
+
+annulus_options options_of(std::chrono::milliseconds timeout) {
+  return {std::chrono::duration<double>(timeout).count(), 0};
+}
+
+// Frees the group and throws if it did not start.
+void check_start(annulus_status status, annulus_group* group, const std::string& reason = "") {
+  if (status == ANNULUS_OK) return;
+  const std::string error = text_of(group, status);
+  annulus_group_finish(group);
+  TORCH_CHECK_WITH(DistBackendError, false, error, reason.empty() ? "" : ": ", reason);
+}
+
 }  // namespace
 
 using c10d::ReduceOp;
 
-ProcessGroup::ProcessGroup(int rank, int size, const std::vector<int>& members, std::chrono::milliseconds timeout)
-    : Backend(rank, size), timeout_(timeout) {
-  collectives_ = Communicator::of(members);
-  messages_ = collectives_.duplicate();
-  control_ = collectives_.duplicate();
-  const annulus_options options{std::chrono::duration<double>(timeout).count(), 0};
-  const MPI_Comm communicator = collectives_.handle();
-  annulus_group* group = nullptr;
-  const annulus_status status = annulus_group_start(&communicator, &options, &group);
-  const std::string error = text_of(group, status);
-  if (status != ANNULUS_OK) annulus_group_finish(group);
-  TORCH_CHECK_WITH(DistBackendError, status == ANNULUS_OK, error);
+ProcessGroup::ProcessGroup(annulus_group* group, Others others, std::chrono::milliseconds timeout)
+    : Backend(annulus_rank(group), annulus_size(group)), others_(std::move(others)), timeout_(timeout) {
   group_ = std::shared_ptr<annulus_group>(group, [ended = ended_](annulus_group* last) {
     if (*ended) reaper().free(last);  // without the other ranks, which only an ended group can be
   });
-  requests_ = std::make_unique<MpiRequests>(control_);
+}
+
+c10::intrusive_ptr<ProcessGroup> ProcessGroup::by_mpi(int rank, int size, const std::vector<int>& members,
+                                                      std::chrono::milliseconds timeout) {
+  const Communicator ranks = Communicator::of(members);
+  const annulus_options options = options_of(timeout);
+  const MPI_Comm communicator = ranks.handle();
+  annulus_group* group = nullptr;
+  check_start(annulus_group_start(&communicator, &options, &group), group);
+  return c10::make_intrusive<ProcessGroup>(group, c10::make_intrusive<MpiBackend>(rank, size, ranks, timeout), timeout);
+}
+
+c10::intrusive_ptr<ProcessGroup> ProcessGroup::on_node(int rank, int size, const c10::intrusive_ptr<c10d::Store>& store,
+                                                       std::chrono::milliseconds timeout) {
+  StoreExchange exchange{*store, rank, size};
+  const annulus_options options = options_of(timeout);
+  annulus_group* group = nullptr;
+  const annulus_status status =
+      annulus_group_start_on_node(rank, size, StoreExchange::run, &exchange, &options, &group);
+  check_start(status, group, exchange.error);
+  return c10::make_intrusive<ProcessGroup>(group, nullptr, timeout);
 }
 
 void ProcessGroup::free_all() {
@@ -67,19 +117,29 @@ ProcessGroup::~ProcessGroup() = default;
 
 // The memory of tensors lives on.
 void ProcessGroup::shutdown() {
-  if (!requests_) return;
+  if (!others_) return;
   try {
     barrier({})->wait();
   } catch (const std::exception&) {  // the group has ended, and the operations have reported why
   }
   abort();
-  requests_.reset();
+  others_.reset();
 }
 
 void ProcessGroup::abort() {
   *ended_ = true;
   annulus_abort(group_.get());
-  if (requests_) requests_->fail_all("aborted");
+  if (others_) others_->abort();
+}
+
+void ProcessGroup::setTimeout(std::chrono::milliseconds timeout) {
+  timeout_ = timeout;
+  others()->setTimeout(timeout);
+}
+
+const ProcessGroup::Others& ProcessGroup::others() const {
+  TORCH_CHECK_WITH(DistBackendError, others_, "annulus: the process group was shut down");
+  return others_;
 }
 
 std::string ProcessGroup::description() const {
@@ -101,7 +161,7 @@ at::Tensor ProcessGroup::allocateTensor(long size, at::TensorOptions options) {
 
 OperationPointer ProcessGroup::start(c10d::OpType type, const char* title, const Tensors& inputs, Tensors outputs,
                                      std::chrono::milliseconds timeout, bool waited_for) {
-  TORCH_CHECK_WITH(DistBackendError, requests_, "annulus: the process group was shut down");
+  others();
   return c10::make_intrusive<Operation>(group_, rank_, type, title, inputs, std::move(outputs),
                                         timeout > kNoTimeout ? timeout : timeout_, waited_for, ++started_);
 }
@@ -128,19 +188,16 @@ void ProcessGroup::add(const OperationPointer& operation, const Call& call) {
     completion.done(part, status);
 }
 
-void ProcessGroup::add_mpi(const OperationPointer& operation, const std::function<void(MPI_Request&)>& start) {
+void ProcessGroup::add_other(const OperationPointer& operation, const WorkPointer& work) {
   operation->began();
-  requests_->add(start, MpiRequests::Clock::now() + operation->getTimeout(),
-                 [operation, this_title = c10d::opTypeToString(operation->retrieveOpType())](const std::string& error,
-                                                                                             const MPI_Status& status) {
-                   operation->comes_from(status.MPI_SOURCE);
-                   operation->ended(error.empty() ? "" : "annulus: " + this_title + ": " + error);
-                 });
+  work->getFuture()->addCallback([operation, work](c10::ivalue::Future& future) {
+    operation->ended(future.hasError() ? future.tryRetrieveErrorMessage() : "");
+  });
 }
 
 void ProcessGroup::add_all_reduce(const OperationPointer& operation, const at::Tensor& tensor, const ReduceOp& how) {
   check(tensor);
-  const at::Tensor real = as_real(tensor, how), values = real.contiguous();
+  const at::Tensor real = as_real(tensor, how), values = widened(real).contiguous();
   if (!values.is_alias_of(real)) operation->then([=] { real.copy_(values); });
   operation->keep(values);
   void* const data = values.data_ptr();
@@ -149,11 +206,7 @@ void ProcessGroup::add_all_reduce(const OperationPointer& operation, const at::T
     return add(operation, [&](const annulus_completion& completion, annulus_work& work) {
       return annulus_all_reduce(group_.get(), data, data, count, ours->type, ours->operation, &completion, &work);
     });
-  const MPI_Datatype type = mpi_type_of(values.scalar_type());
-  const MPI_Op mpi = mpi_operation_of(how, values.scalar_type());
-  add_mpi(operation, [&](MPI_Request& request) {
-    check_mpi(MPI_Iallreduce(MPI_IN_PLACE, data, count_of(count), type, mpi, collectives_.handle(), &request));
-  });
+  add_other_all_reduce(operation, values, how);
 }
 
 // Both are contiguous.
@@ -169,21 +222,29 @@ void ProcessGroup::add_all_gather(const OperationPointer& operation, const at::T
 
 void ProcessGroup::add_reduce_scatter(const OperationPointer& operation, const at::Tensor& input,
                                       const at::Tensor& output, const ReduceOp& how) {
-  const at::Tensor send = as_real(input, how), receive = as_real(output, how);
-  operation->keep(send);
-  operation->keep(receive);
-  const auto count = static_cast<std::size_t>(receive.numel());
-  if (const auto ours = reduction_of(how, send.scalar_type()))
+  const at::Tensor send = widened(as_real(input, how)), real = as_real(output, how), receive = widened(real);
+  const int64_t count = receive.numel();
+  if (const auto ours = reduction_of(how, send.scalar_type())) {
+    if (!receive.is_alias_of(real)) operation->then([=] { real.copy_(receive); });
+    operation->keep(send);
+    operation->keep(receive);
     return add(operation, [&](const annulus_completion& completion, annulus_work& work) {
-      return annulus_reduce_scatter(group_.get(), send.data_ptr(), receive.data_ptr(), count, ours->type,
-                                    ours->operation, &completion, &work);
+      return annulus_reduce_scatter(group_.get(), send.data_ptr(), receive.data_ptr(), static_cast<std::size_t>(count),
+                                    ours->type, ours->operation, &completion, &work);
     });
-  const MPI_Datatype type = mpi_type_of(send.scalar_type());
-  const MPI_Op mpi = mpi_operation_of(how, send.scalar_type());
-  add_mpi(operation, [&](MPI_Request& request) {
-    check_mpi(MPI_Ireduce_scatter_block(send.data_ptr(), receive.data_ptr(), count_of(count), type, mpi,
-                                        collectives_.handle(), &request));
-  });
+  }
+  const at::Tensor whole = send.clone().view({-1});
+  operation->then([=, begin = rank_ * count] { real.copy_(whole.narrow(0, begin, count).view(real.sizes())); });
+  add_other_all_reduce(operation, whole, how);
+}
+
+void ProcessGroup::add_other_all_reduce(const OperationPointer& operation, const at::Tensor& values,
+                                        const ReduceOp& how) {
+  Tensors tensors{values};
+  c10d::AllreduceOptions options;
+  options.reduceOp = how;
+  options.timeout = operation->getTimeout();
+  add_other(operation, others()->allreduce(tensors, options));
 }
 
 ProcessGroup::WorkPointer ProcessGroup::allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include <atomic>
 #include <functional>
@@ -9,24 +10,31 @@
 #include <vector>
 
 #include "collectives/annulus_collectives.h"
-#include "src/torch/annulus_torch/communicator.h"
-#include "src/torch/annulus_torch/mpi_requests.h"
 #include "src/torch/annulus_torch/operation.h"
 
 namespace annulus {
 
 // PyTorch's process group over Annulus's collectives, for tensors on CPUs. All-reduce, reduce-scatter, all-gather,
-// broadcast and barrier are Annulus's; other operations, and element types and reductions that Annulus lacks, are
-// MPI's. Each operation returns immediately. Annulus's operations complete in order on a thread of the library, MPI's
-// on a thread of their own.
+// broadcast and barrier are Annulus's; another backend has the other operations, and the element types and reductions
+// that Annulus lacks. Each operation returns immediately. Annulus's operations complete in order on a thread of the
+// library.
 class ProcessGroup final : public c10d::Backend {
  public:
   using Tensors = std::vector<at::Tensor>;
   using WorkPointer = c10::intrusive_ptr<c10d::Work>;
 
-  // `members`: the ranks in MPI_COMM_WORLD of this group's ranks. Collective over them.
-  ProcessGroup(int rank, int size, const std::vector<int>& members, std::chrono::milliseconds timeout);
+  using Others = c10::intrusive_ptr<c10d::Backend>;
+
+  ProcessGroup(annulus_group* group, Others others, std::chrono::milliseconds timeout);
   ~ProcessGroup() override;
+
+  // `members`: the ranks in MPI_COMM_WORLD of this group's ranks, which MPI started. Collective over them.
+  static c10::intrusive_ptr<ProcessGroup> by_mpi(int rank, int size, const std::vector<int>& members,
+                                                 std::chrono::milliseconds timeout);
+  // For processes on one node that MPI did not start, which find each other by `store`. Collective; use() follows.
+  static c10::intrusive_ptr<ProcessGroup> on_node(int rank, int size, const c10::intrusive_ptr<c10d::Store>& store,
+                                                  std::chrono::milliseconds timeout);
+  void use(Others others) { others_ = std::move(others); }  // for the other operations
 
   const std::string getBackendName() const override { return "annulus"; }
   c10::intrusive_ptr<Options> getBackendOptions() override;
@@ -54,18 +62,20 @@ class ProcessGroup final : public c10d::Backend {
                                    const c10d::ReduceScatterOptions& options) override;
   WorkPointer reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                               const c10d::ReduceScatterOptions& options) override;
+  WorkPointer barrier(const c10d::BarrierOptions& options) override;
+
+  // In other_operations.cpp.
   WorkPointer alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<int64_t>& output_splits,
-                            std::vector<int64_t>& input_splits, const c10d::AllToAllOptions&) override;
-  WorkPointer alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions&) override;
+                            std::vector<int64_t>& input_splits, const c10d::AllToAllOptions& options) override;
+  WorkPointer alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& options) override;
   WorkPointer gather(std::vector<Tensors>& outputs, Tensors& inputs, const c10d::GatherOptions& options) override;
   WorkPointer scatter(Tensors& outputs, std::vector<Tensors>& inputs, const c10d::ScatterOptions& options) override;
   WorkPointer send(Tensors& tensors, int to, int tag) override;
   WorkPointer recv(Tensors& tensors, int from, int tag) override;
   WorkPointer recvAnysource(Tensors& tensors, int tag) override;
-  WorkPointer barrier(const c10d::BarrierOptions& options) override;
   void monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) override;
 
-  void setTimeout(std::chrono::milliseconds timeout) override { timeout_ = timeout; }
+  void setTimeout(std::chrono::milliseconds timeout) override;
   uint64_t getSequenceNumberForGroup() override { return started_; }
   void abort() override;
   void shutdown() override;
@@ -82,17 +92,18 @@ class ProcessGroup final : public c10d::Backend {
     return start(type, title, inputs, std::move(outputs), options.timeout, !options.asyncOp);
   }
   void add(const OperationPointer& operation, const Call& call);
-  void add_mpi(const OperationPointer& operation, const std::function<void(MPI_Request&)>& start);
+  void add_other(const OperationPointer& operation, const WorkPointer& work);
+  void add_other_all_reduce(const OperationPointer& operation, const at::Tensor& values, const c10d::ReduceOp& how);
+  const Others& others() const;
 
   void add_all_reduce(const OperationPointer& operation, const at::Tensor& tensor, const c10d::ReduceOp& how);
   void add_all_gather(const OperationPointer& operation, const at::Tensor& input, const at::Tensor& output);
   void add_reduce_scatter(const OperationPointer& operation, const at::Tensor& input, const at::Tensor& output,
                           const c10d::ReduceOp& how);
 
-  Communicator collectives_, messages_, control_;  // separate, so that none matches another's messages
   const std::shared_ptr<std::atomic<bool>> ended_ = std::make_shared<std::atomic<bool>>(false);
   std::shared_ptr<annulus_group> group_;  // also owned by tensors in its memory
-  std::unique_ptr<MpiRequests> requests_;
+  Others others_;                         // null after shutdown()
   std::chrono::milliseconds timeout_;
   std::atomic<uint64_t> started_{0};
 };

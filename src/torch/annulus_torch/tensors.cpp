@@ -92,8 +92,6 @@ MPI_Datatype mpi_type_of(at::ScalarType type) {
       return MPI_DOUBLE;
     case at::kChar:
       return MPI_INT8_T;
-    case at::kShort:
-      return MPI_INT16_T;
     case at::kInt:
       return MPI_INT32_T;
     case at::kLong:
@@ -143,6 +141,10 @@ at::Tensor as_real(const at::Tensor& tensor, const ReduceOp& how) {
   if (!tensor.is_complex()) return tensor;
   TORCH_CHECK(how == ReduceOp::SUM || how == ReduceOp::AVG, "annulus: complex tensors can only be summed");
   return at::view_as_real(tensor);
+}
+
+at::Tensor widened(const at::Tensor& tensor) {
+  return tensor.scalar_type() == at::kShort ? tensor.to(at::kInt) : tensor;
 }
 
 at::Tensor concatenated(const Tensors& tensors) {

@@ -34,6 +34,7 @@ MPI_Datatype mpi_type_of(at::ScalarType type);
 MPI_Op mpi_operation_of(const c10d::ReduceOp& how, at::ScalarType type);
 
 at::Tensor as_real(const at::Tensor& tensor, const c10d::ReduceOp& how);  // complex numbers are summed as real numbers
+at::Tensor widened(const at::Tensor& tensor);  // int16 to int32, whose reductions have the same lower 16 bits
 at::Tensor concatenated(const Tensors& tensors);
 void split_into(const Tensors& parts, const at::Tensor& flat);  // copies consecutive pieces of `flat`
 
