@@ -315,6 +315,37 @@ def frozen():
     os._exit(3)
 
 
+def operation_without_rank_1():
+    begun = time.monotonic()
+    try:
+        dist.all_reduce(torch.ones(3))
+    except RuntimeError as error:
+        print(f"error: {str(error).splitlines()[0]}; after {time.monotonic() - begun:.0f} s", flush=True)
+    os._exit(3)
+
+
+def exits():
+    dist.all_reduce(torch.ones(3))
+    if dist.get_rank() == 1:
+        sys.exit()
+    operation_without_rank_1()
+
+
+def raises():
+    dist.all_reduce(torch.ones(3))
+    if dist.get_rank() == 1:
+        raise ValueError("this file has no images")
+    operation_without_rank_1()
+
+
+def ends_early():
+    """No rank destroys the group, and no rank needs another that has ended."""
+    dist.all_reduce(torch.ones(3))
+    time.sleep(1.5 if dist.get_rank() == 0 else 0)
+    print("passed", flush=True)
+    sys.exit()
+
+
 def main():
     torch.set_num_threads(1)
     checks = [globals()[name] for name in sys.argv[1:]]

@@ -109,6 +109,20 @@ class ProcessGroup(unittest.TestCase):
         self.assertRegex(err, r"annulus: ranks 0 and 1 are on different nodes, \S+ and \S+, and MPI, which sends messages between nodes, "
                               r"did not start them: start the program with mpirun or srun --mpi=pmix, one process for each rank\n")
 
+    def test_a_rank_that_exits(self):
+        """The other ranks report it within seconds, instead of after the timeout of 120 s."""
+        for check, reason in (("exits", "the program has ended"), ("raises", "ValueError: this file has no images")):
+            for out in (self.run_ranks(3, RANK, check, status=None, options=["--enable-recovery"]),
+                        self.run_processes(3, check, status=None)[0]):
+                with self.subTest(check):
+                    found = re.findall(rf"error: {RANK_1} has left {OPERATION}.*: {reason}; after (\d+) s", out)
+                    self.assertEqual(len(found), 2, out)
+                    self.assertLess(max(map(int, found)), 20)
+
+    def test_ranks_may_end_at_different_times(self):
+        self.assertEqual(self.run_ranks(3, RANK, "ends_early"), "passed\n" * 3)
+        self.assertEqual(self.run_processes(3, "ends_early")[0], "passed\n" * 3)
+
     @unittest.skipUnless(can_import("lightning"), "no Lightning")
     def test_lightning(self):
         self.assertIn("passed", self.run_ranks(2, RANK, "lightning"))

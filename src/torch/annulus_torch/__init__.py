@@ -24,7 +24,9 @@ def extension():
     def finalize():
         # After an exception other ranks may wait for this rank, and must not be waited for: the launcher ends them if this
         # process ends without MPI_Finalize.
-        if not hasattr(sys, "last_value"):
+        error = getattr(sys, "last_value", None)
+        _C.leave_all("the program has ended" if error is None else f"{type(error).__name__}: {error}".splitlines()[0])
+        if error is None:
             _C.finalize()
     atexit.register(finalize)
     return _C

@@ -17,6 +17,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
   module.def("on_node", &ProcessGroup::on_node, released());
   module.def("place_in_job", &annulus::in_job, released());
   module.def("place_on_node", &annulus::on_node, released());
+  module.def("leave_all", &ProcessGroup::leave_all, released());
   module.def("broadcast", &annulus::broadcast_text, released());
   module.def(
       "finalize",

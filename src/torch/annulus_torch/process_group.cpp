@@ -2,6 +2,7 @@
 
 #include <ATen/Functions.h>
 
+#include <algorithm>
 #include <mutex>
 #include <thread>
 #include <utility>
@@ -36,6 +37,30 @@ class Reaper {
 Reaper& reaper() {
   static auto* const reaper = new Reaper;
   return *reaper;
+}
+
+// The groups that have not been destroyed.
+class LiveGroups {
+ public:
+  void add(const std::shared_ptr<annulus_group>& group) {
+    const std::lock_guard lock(mutex_);
+    std::erase_if(groups_, [](const auto& other) { return other.expired(); });
+    groups_.push_back(group);
+  }
+  void leave(const std::string& reason) {
+    const std::lock_guard lock(mutex_);
+    for (const auto& group : groups_)
+      if (const auto live = group.lock()) annulus_leave(live.get(), reason.c_str());
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::weak_ptr<annulus_group>> groups_;
+};
+
+LiveGroups& live_groups() {
+  static auto* const groups = new LiveGroups;
+  return *groups;
 }
 
 // Passes bytes between starting ranks by PyTorch's store.
@@ -85,6 +110,7 @@ ProcessGroup::ProcessGroup(annulus_group* group, Others others, std::chrono::mil
   group_ = std::shared_ptr<annulus_group>(group, [ended = ended_](annulus_group* last) {
     if (*ended) reaper().free(last);  // without the other ranks, which only an ended group can be
   });
+  live_groups().add(group_);
 }
 
 c10::intrusive_ptr<ProcessGroup> ProcessGroup::by_mpi(int rank, int size, const std::vector<int>& members,
@@ -106,6 +132,10 @@ c10::intrusive_ptr<ProcessGroup> ProcessGroup::on_node(int rank, int size, const
       annulus_group_start_on_node(rank, size, StoreExchange::run, &exchange, &options, &group);
   check_start(status, group, exchange.error);
   return c10::make_intrusive<ProcessGroup>(group, nullptr, timeout);
+}
+
+void ProcessGroup::leave_all(const std::string& reason) {
+  live_groups().leave(reason);
 }
 
 void ProcessGroup::free_all() {

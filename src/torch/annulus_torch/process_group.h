@@ -38,8 +38,9 @@ class ProcessGroup final : public c10d::Backend {
 
   const std::string getBackendName() const override { return "annulus"; }
   c10::intrusive_ptr<Options> getBackendOptions() override;
-  static void free_all();           // the groups that have ended; before MPI ends
-  std::string description() const;  // the all-reduce in use, and the reason
+  static void leave_all(const std::string& reason);  // the groups that have not ended, because the process ends
+  static void free_all();                            // the groups that have ended; before MPI ends
+  std::string description() const;                   // the all-reduce in use, and the reason
 
   // DistributedDataParallel and FSDP allocate their buffers here, so operations need not copy them.
   bool supportsTensorAlloc(c10::DeviceIndex) override { return true; }
