@@ -346,11 +346,30 @@ def ends_early():
     sys.exit()
 
 
+def absent_from_group():
+    if dist.get_rank() == 1:
+        time.sleep(15)
+    try:
+        dist.new_group(timeout=datetime.timedelta(seconds=3))
+    except RuntimeError as error:
+        print("error:", str(error).splitlines()[0], flush=True)
+    os._exit(3)
+
+
+def absent():
+    """Rank 1 does not call init_process_group()."""
+    if "1" in (os.environ.get("OMPI_COMM_WORLD_RANK"), os.environ.get("RANK")):
+        time.sleep(15)
+        os._exit(0)
+
+
 def main():
     torch.set_num_threads(1)
     checks = [globals()[name] for name in sys.argv[1:]]
+    if absent in checks:
+        absent()
     if lightning not in checks:  # which makes the group itself
-        limit = 3 if {frozen, mismatch} & set(checks) else 120
+        limit = 3 if {absent, frozen, mismatch} & set(checks) else 120
         dist.init_process_group("annulus", timeout=datetime.timedelta(seconds=limit))
     for check in checks:
         check()

@@ -61,6 +61,7 @@ class ProcessGroup(unittest.TestCase):
                               env=environment)
         if status is not None:
             self.assertEqual(done.returncode, status, done.stdout[-3000:] + done.stderr[-3000:])
+        self.err = done.stderr
         return done.stdout
 
     def test_every_operation(self):
@@ -122,6 +123,12 @@ class ProcessGroup(unittest.TestCase):
     def test_ranks_may_end_at_different_times(self):
         self.assertEqual(self.run_ranks(3, RANK, "ends_early"), "passed\n" * 3)
         self.assertEqual(self.run_processes(3, "ends_early")[0], "passed\n" * 3)
+
+    def test_a_rank_that_does_not_start(self):
+        self.run_ranks(2, RANK, "absent", status=1)
+        self.assertIn("the start of the process group took longer than 3 s: a rank has not called init_process_group()", self.err)
+        self.assertIn("annulus: rank 1 has not called init_process_group() or new_group() within 3 s",
+                      self.run_ranks(2, RANK, "absent_from_group", status=3))
 
     @unittest.skipUnless(can_import("lightning"), "no Lightning")
     def test_lightning(self):

@@ -50,12 +50,14 @@ def _create(options, _):
 
 def _create_by_mpi(store, rank, size, timeout):
     """MPI may number the processes differently than PyTorch, so the members of a group exchange their numbers."""
-    mpi_rank, mpi_size = extension().place_in_job()
+    with limit(timeout):
+        mpi_rank, mpi_size = extension().place_in_job()
     members = _exchange(store, rank, size, str(mpi_rank), timeout)
     if len(set(members)) < size:
         raise RuntimeError(f"annulus: the process group has {size} ranks, but MPI started {mpi_size}: start the program with "
                            "mpirun or srun, one process for each rank")
-    return extension().by_mpi(rank, size, [int(member) for member in members], timeout)
+    with limit(timeout):
+        return extension().by_mpi(rank, size, [int(member) for member in members], timeout)
 
 
 def _create_on_node(store, rank, size, timeout):
@@ -73,7 +75,11 @@ def _exchange(store, rank, size, text, timeout):
     """Returns all ranks' texts."""
     store.set(f"annulus/{rank}", text)
     for other in range(size):
-        store.wait([f"annulus/{other}"], timeout)
+        try:
+            store.wait([f"annulus/{other}"], timeout)
+        except RuntimeError as error:
+            raise RuntimeError(f"annulus: rank {other} has not called init_process_group() or new_group() within "
+                               f"{timeout.total_seconds():g} s: {str(error).splitlines()[0]}") from None
     return [store.get(f"annulus/{other}").decode() for other in range(size)]
 
 
@@ -84,4 +90,4 @@ def doctor(group=None):
     return group._get_backend(torch.device("cpu")).description()
 
 
-from .launchers import set_environment, started_by_mpi  # noqa: E402  which use extension()
+from .launchers import limit, set_environment, started_by_mpi  # noqa: E402  which use extension()

@@ -2,9 +2,12 @@
 
 torch.distributed.init_process_group() reads torchrun's variables, which these launchers do not set. MPI knows the ranks, and
 rank 0's store listens at a free port, whose number MPI sends to the other ranks."""
+import contextlib
 import importlib
 import os
 import socket
+import sys
+import threading
 
 from . import extension
 
@@ -17,6 +20,23 @@ def started_by_mpi():
     """Not for processes of a torchrun that MPI has started. set_environment() uses its variable, too."""
     by_torchrun = os.environ.get("TORCHELASTIC_RUN_ID", MPI_RUN_ID) != MPI_RUN_ID
     return not by_torchrun and any(name in os.environ for name in LAUNCHERS)
+
+
+@contextlib.contextmanager
+def limit(timeout):
+    """Ends this process if calls of MPI that wait for other ranks take longer: they cannot be left."""
+    def end():
+        rank = next((os.environ[name] for name in LAUNCHERS if name in os.environ), "?")
+        print(f"annulus: rank {rank} on {socket.gethostname()}: the start of the process group took longer than "
+              f"{timeout.total_seconds():g} s: a rank has not called init_process_group(), or has ended", file=sys.stderr, flush=True)
+        os._exit(1)
+    timer = threading.Timer(timeout.total_seconds(), end)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def register_rendezvous():
@@ -45,9 +65,10 @@ def by_mpi(timeout):
     from torch.distributed import TCPStore
     from torch.distributed.rendezvous import default_pg_timeout
     timeout = timeout or default_pg_timeout
-    rank, size = extension().place_in_job()
-    store = TCPStore(socket.gethostname(), 0, size, True, timeout, wait_for_workers=False) if rank == 0 else None
-    host, port = publish(store.host if store else "", store.port if store else 0)
+    with limit(timeout):
+        rank, size = extension().place_in_job()
+        store = TCPStore(socket.gethostname(), 0, size, True, timeout, wait_for_workers=False) if rank == 0 else None
+        host, port = publish(store.host if store else "", store.port if store else 0)
     return store or TCPStore(host, port, size, False, timeout, wait_for_workers=False), rank, size
 
 
