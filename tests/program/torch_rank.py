@@ -1,7 +1,9 @@
 """A rank of torch_test.py: every operation of the process group, against values that each rank computes by itself.
 
   torch_rank.py CHECK..."""
+import copy
 import datetime
+import hashlib
 import os
 import signal
 import sys
@@ -283,6 +285,53 @@ def expect_replicas_equal(model):
     every = [torch.empty_like(weights) for _ in range(dist.get_world_size())]
     dist.all_gather(every, weights)
     assert all(torch.equal(weights, other) for other in every), "replicas differ"
+
+
+def shards():
+    """Rank 0 prints the weights' hash after training by shards, with dropout, and after training without shards over gloo."""
+    import annulus_torch
+    ranks, rank = dist.get_world_size(), dist.get_rank()
+    for name, group, dropout in (("shards", None, 0.2), ("gloo", dist.new_group(backend="gloo"), 0)):
+        torch.manual_seed(3)
+        model = nn.parallel.DistributedDataParallel(
+            nn.Sequential(nn.Conv2d(3, 8, 3), nn.GroupNorm(2, 8), nn.ReLU(), nn.Flatten(), nn.Dropout(dropout), nn.Linear(8 * 36, 10)),
+            process_group=group, bucket_cap_mb=0.01, gradient_as_bucket_view=ranks % 2 == 0)
+        by_shards = annulus_torch.Shards(model, 8) if name == "shards" else None
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+        generator = torch.Generator().manual_seed(7)
+        for _ in range(6):
+            images, labels = torch.randn(32, 3, 8, 8, generator=generator), torch.randint(0, 10, (32,), generator=generator)
+            optimizer.zero_grad()
+            parts = by_shards.split(images, labels) if by_shards else [(images.chunk(ranks)[rank], labels.chunk(ranks)[rank])]
+            for part, wanted in parts:
+                nn.functional.cross_entropy(model(part), wanted).backward()
+            optimizer.step()
+        expect_replicas_equal(model)
+        if rank == 0:
+            weights = torch.cat([p.detach().flatten() for p in model.parameters()])
+            print(name, hashlib.sha256(weights.numpy().tobytes()).hexdigest(), flush=True)
+
+
+def mean_of_shards():
+    """The gradient is that of the whole batch, up to rounding."""
+    import annulus_torch
+    torch.manual_seed(3)
+    alone = nn.Sequential(nn.Linear(20, 30), nn.Tanh(), nn.Linear(30, 1))
+    inputs = torch.randn(48, 20)
+    model = nn.parallel.DistributedDataParallel(copy.deepcopy(alone))
+    alone(inputs).square().mean().backward()
+    for part, in annulus_torch.Shards(model, 4 * dist.get_world_size()).split(inputs):
+        model(part).square().mean().backward()
+    for got, wanted in zip(model.parameters(), alone.parameters()):
+        assert (got.grad - wanted.grad).abs().max() < 1e-6, (got.grad, wanted.grad)
+    ranks = dist.get_world_size()
+    for number, text in ((5, "5 equal shards"), (0, "0 shards")) if ranks == 1 else ((ranks + 1, f"{ranks + 1} shards"),):
+        try:
+            list(annulus_torch.Shards(nn.parallel.DistributedDataParallel(alone), number).split(inputs))
+        except ValueError as error:
+            assert text in str(error), error
+        else:
+            sys.exit(f"{number} shards were not refused")
 
 
 def mismatch():

@@ -13,7 +13,7 @@ import helper
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PYTHON = pathlib.Path(os.environ.get("ANNULUS_TORCH", ROOT / "build/peers/torch/bin/python"))
 RANK = pathlib.Path(__file__).with_name("torch_rank.py")
-EVERY = ("reductions", "copies", "messages", "groups", "ddp", "sparse", "fsdp", "copies_nothing")
+EVERY = ("reductions", "copies", "messages", "groups", "ddp", "sparse", "fsdp", "copies_nothing", "mean_of_shards")
 RANK_1 = rf"annulus: rank 1 on {re.escape(socket.gethostname())} \(process \d+\)"
 OPERATION = r"in operation 2, all-reduce of 3 fp32 \(sum\)"
 
@@ -129,6 +129,12 @@ class ProcessGroup(unittest.TestCase):
         self.assertIn("the start of the process group took longer than 3 s: a rank has not called init_process_group()", self.err)
         self.assertIn("annulus: rank 1 has not called init_process_group() or new_group() within 3 s",
                       self.run_ranks(2, RANK, "absent_from_group", status=3))
+
+    def test_shards_have_the_same_bits_on_any_number_of_ranks(self):
+        found = [dict(line.split() for line in self.run_ranks(ranks, RANK, "shards").splitlines() if line != "passed")
+                 for ranks in (1, 2, 4)]
+        self.assertEqual(len({run["shards"] for run in found}), 1, found)
+        self.assertEqual(len({run["gloo"] for run in found}), 3, found)
 
     @unittest.skipUnless(can_import("lightning"), "no Lightning")
     def test_lightning(self):

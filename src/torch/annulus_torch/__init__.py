@@ -11,7 +11,7 @@ import functools
 import os
 import sys
 
-__all__ = ["doctor", "register", "set_environment"]
+__all__ = ["Shards", "doctor", "register", "set_environment"]
 
 
 # `import torch` imports this module for its launchers, so it imports torch and the extension only when they are needed.
@@ -91,3 +91,4 @@ def doctor(group=None):
 
 
 from .launchers import limit, set_environment, started_by_mpi  # noqa: E402  which use extension()
+from .shards import Shards  # noqa: E402
