@@ -47,12 +47,36 @@ struct AdamW {
   float weight_decay = 0;
 };
 
-using UpdateRule = std::variant<Sgd, Lars, AdamW>;
+// Muon (Jordan et al., "Muon: an optimizer for hidden layers in neural networks", 2024,
+// https://kellerjordan.github.io/posts/muon/): v = momentum v + (1 - momentum) g;  u = momentum v + (1 - momentum) g;
+// w -= rate (scale orthogonal(u) + weight_decay w), for parameters with UpdateFactors::orthogonalizes. A tensor {rows,
+// ...} counts as a matrix of `rows` rows; a convolution has a row per filter. `others` updates all other parameters,
+// with Muon's weight decay.
+struct Muon {
+  // How singular values approach 1.
+  enum class Iteration {
+    newton_schulz,  // Jordan's values, made for 5 steps: to 0.68 .. 1.14, from 0.01 of the norm on
+    polar_express,  // Amsel et al., "The Polar Express", 2025, arXiv 2505.16932: 6 steps to 0.99 .. 1.01, from 0.001 on
+  };
 
-std::string_view optimizer_name(const UpdateRule& rule);  // sgd, lars or adamw
+  float momentum = 0.95f;
+  float weight_decay = 0;
+  Iteration iteration = Iteration::polar_express;
+  std::size_t steps = 6;
+  // The update's root mean square is about 0.2, as AdamW's (Liu et al., "Muon is scalable for LLM training", 2025,
+  // arXiv 2502.16982): scale = 0.2 sqrt(max(rows, columns)). Otherwise, as in Jordan's, sqrt(max(1, rows / columns)).
+  bool matches_adamw = true;
+  std::variant<AdamW, Sgd> others{};
+};
+
+using UpdateRule = std::variant<Sgd, Lars, AdamW, Muon>;
+
+std::string_view optimizer_name(const UpdateRule& rule);  // sgd, lars, adamw or muon
 std::size_t states(const UpdateRule& rule);               // number of state arenas: 1 (momentum) or 2 (both moments)
 bool needs_whole_parameters(const UpdateRule& rule);      // whether it cannot update arbitrary slices
-float momentum(const UpdateRule& rule);                   // SGD's or LARS's momentum, or AdamW's beta1
+float momentum(const UpdateRule& rule);                   // SGD's, LARS's or Muon's momentum, or AdamW's beta1
+
+class MatrixExchange;
 
 // All-reduces (sums) a float32 array in the device's memory over all ranks, in place and in the lane's order.
 using SumOverRanks = std::function<void(DeviceView)>;
@@ -69,6 +93,8 @@ struct UpdateArenas {
   // States and the average contain these slices only, packed. On GPUs slice sizes are multiples of 16 bytes.
   std::vector<Range> kept{};
   SumOverRanks sum_over_ranks{};  // needed with `kept`
+  // How ranks share the work on whole parameters; null: each rank does all of it. Needed with `kept` by Muon.
+  MatrixExchange* exchange = nullptr;
 };
 
 // Returns the parts of a segment that lie in this rank's slices.
@@ -99,6 +125,7 @@ inline float average_share(double decay, std::uint64_t step) {
 struct UpdateFactors {
   float rate = 1;                       // factor for the learning rate
   std::optional<float> weight_decay{};  // instead of the rule's, also for offsets
+  bool orthogonalizes = false;          // with Muon: this parameter is a matrix
 };
 
 // A parameter's place in the arenas, in floats.
@@ -107,7 +134,21 @@ struct UpdateSegment {
   Role role;
   UpdateFactors factors{};
   float statistic_momentum = kStatisticMomentum;  // for a statistic: w += statistic_momentum (g - w)
+  TensorSpec tensor{};                            // needed if factors.orthogonalizes
 };
+
+// A step X <- a X + b (X X^T) X + c (X X^T)^2 X of an iteration that makes a matrix orthogonal.
+struct OrthogonalizingStep {
+  float a, b, c;
+};
+std::vector<OrthogonalizingStep> orthogonalizing_steps(const Muon& rule);
+
+// The matrix that a tensor counts as.
+struct MatrixSize {
+  std::size_t rows = 0, columns = 0;
+};
+MatrixSize matrix_size(const Shape& tensor);
+float orthogonal_scale(const Muon& rule, const MatrixSize& size);
 
 float weight_decay(const UpdateRule& rule, const UpdateSegment& segment);
 
@@ -131,8 +172,9 @@ class Update {
   // called for it; on a GPU its size is a multiple of 16 bytes.
   virtual void run(const Range& slice, float rate, std::uint64_t step) = 0;
 
-  // Takes each parameter's weight and gradient norms in this slice, for the next run(). REQUIRES:
-  // needs_whole_parameters(), the slice contains whole parameters, and their gradients are final.
+  // Prepares the next run() of the whole parameters in this slice: takes each one's weight and gradient norms (LARS),
+  // or updates momenta and orthogonalizes them (Muon). REQUIRES: needs_whole_parameters(), the slice contains whole
+  // parameters, and their gradients are final.
   virtual void measure_parameters(const Range& slice) = 0;
 
   // If the norm of a step's gradients, over all trained parameters, is above `limit`, scales the gradients down to it

@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <memory>
 #include <type_traits>
 #include <utility>
 
 #include "kernels/cpu/loops/elementwise.h"
 #include "kernels/cpu/loops/for_each_element.h"
 #include "kernels/cpu/loops/squares.h"
+#include "kernels/cpu/muon.h"
 #include "kernels/cpu/plan/dnnl_memory.h"
 #include "kernels/divergence.h"
 
@@ -72,11 +74,19 @@ bool adamw(const UpdateSlice& s, const AdamW& rule, float rate, std::uint64_t st
       });
 }
 
+// Moves a matrix in the direction that is in the second state.
+bool muon(const UpdateSlice& s, float scale, float rate) {
+  return update_each(s.size, [w = s.weights, o = s.second_state, decay = s.weight_decay, scale, rate](auto i) {
+    return w[i] -= rate * (scale * o[i] + decay * w[i]);
+  });
+}
+
 class ArenaUpdate : public Update, public Divergence {
  public:
   ArenaUpdate(const UpdateRule& rule, const UpdateArenas& arenas, const std::vector<UpdateSegment>& segments)
       : rule_(rule), arenas_(arenas), places_(arenas.kept), segments_(segments), local_rates_(segments.size(), 1.0f) {
     if (arenas_.kept.empty()) arenas_.kept = {{0, floats(arenas_.gradients).size()}};
+    if (const auto* muon = std::get_if<Muon>(&rule_)) directions_ = make_muon_directions(*muon, arenas, segments_);
   }
 
   void run(const Range& slice, float rate, std::uint64_t step) override {
@@ -93,19 +103,10 @@ class ArenaUpdate : public Update, public Divergence {
   bool diverged() const override { return diverged_; }
 
   void measure_parameters(const Range& slice) override {
-    std::vector<ExactSum> sums;  // squared weights and squared gradients
-    for_each_weight(slice, [&](const UpdateSegment& segment) {
-      sums.push_back(kept_squares(arenas_.weights, segment.range));
-      sums.push_back(kept_squares(arenas_.gradients, segment.range));
-    });
-    sum_over_ranks(sums);
-    for_each_weight(slice, [&, next = sums.begin()](const UpdateSegment& segment) mutable {
-      const double weights = std::sqrt((next++)->value()), gradients = std::sqrt((next++)->value());
-      local_rate(segment) = weights == 0 || gradients == 0
-                                ? 1
-                                : static_cast<float>(std::get<Lars>(rule_).trust * weights /
-                                                     (gradients + weight_decay(rule_, segment) * weights));
-    });
+    if (directions_)
+      directions_->compute(slice);
+    else
+      compute_local_rates(slice);
   }
 
   void clip(float limit) override {
@@ -141,6 +142,22 @@ class ArenaUpdate : public Update, public Divergence {
   double take_squares() override { return std::exchange(squares_, {}).value(); }
 
  private:
+  void compute_local_rates(const Range& slice) {
+    std::vector<ExactSum> sums;  // squared weights and squared gradients
+    for_each_weight(slice, [&](const UpdateSegment& segment) {
+      sums.push_back(kept_squares(arenas_.weights, segment.range));
+      sums.push_back(kept_squares(arenas_.gradients, segment.range));
+    });
+    sum_over_ranks(sums);
+    for_each_weight(slice, [&, next = sums.begin()](const UpdateSegment& segment) mutable {
+      const double weights = std::sqrt((next++)->value()), gradients = std::sqrt((next++)->value());
+      local_rate(segment) = weights == 0 || gradients == 0
+                                ? 1
+                                : static_cast<float>(std::get<Lars>(rule_).trust * weights /
+                                                     (gradients + weight_decay(rule_, segment) * weights));
+    });
+  }
+
   static std::span<float> within(DeviceView arena, const Range& slice) {
     return floats(arena).subspan(slice.begin, slice.size());
   }
@@ -207,10 +224,23 @@ class ArenaUpdate : public Update, public Divergence {
     }
     const UpdateSlice slice{part.size(), weights.data(), gradients.data(),
                             state(0),    state(1),       weight_decay(rule_, segment)};
-    if (const auto* rule = std::get_if<Sgd>(&rule_))
-      note(rule->nesterov ? sgd<true>(slice, *rule, rate) : sgd<false>(slice, *rule, rate));
-    if (const auto* rule = std::get_if<AdamW>(&rule_)) note(adamw(slice, *rule, rate, step));
-    if (const auto* rule = std::get_if<Lars>(&rule_)) note(lars(slice, *rule, rate));
+    std::visit([&](const auto& rule) { note(apply(rule, segment, slice, rate, step)); }, rule_);
+  }
+
+  static bool apply(const Sgd& rule, const UpdateSegment&, const UpdateSlice& slice, float rate, std::uint64_t) {
+    return rule.nesterov ? sgd<true>(slice, rule, rate) : sgd<false>(slice, rule, rate);
+  }
+  static bool apply(const AdamW& rule, const UpdateSegment&, const UpdateSlice& slice, float rate, std::uint64_t step) {
+    return adamw(slice, rule, rate, step);
+  }
+  static bool apply(const Lars& rule, const UpdateSegment&, const UpdateSlice& slice, float rate, std::uint64_t) {
+    return lars(slice, rule, rate);
+  }
+  static bool apply(const Muon& rule, const UpdateSegment& segment, const UpdateSlice& slice, float rate,
+                    std::uint64_t step) {
+    if (segment.factors.orthogonalizes)
+      return muon(slice, orthogonal_scale(rule, matrix_size(segment.tensor.shape)), rate);
+    return std::visit([&](const auto& other) { return apply(other, segment, slice, rate, step); }, rule.others);
   }
 
   void note(bool finite) {
@@ -222,6 +252,7 @@ class ArenaUpdate : public Update, public Divergence {
   const KeptPlaces places_;
   const std::vector<UpdateSegment> segments_;
   std::vector<float> local_rates_;  // for each segment: with LARS, from the last measure_parameters(); else 1
+  std::unique_ptr<MuonDirections> directions_;
   GradientNorms norms_;
   std::function<double(double)> all_;  // see include()
   ExactSum squares_;

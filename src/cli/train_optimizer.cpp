@@ -19,7 +19,7 @@ PatternValue parse_pattern_value(const std::string& option, const std::string& t
 }
 
 void parse_optimizer(const std::vector<std::string>& texts, OptimizerOptions& o) {
-  Settings settings("--optimizer", texts, {"sgd", "lars", "adamw"});
+  Settings settings("--optimizer", texts, {"sgd", "lars", "adamw", "muon"});
   const auto number = [&](const std::string& key, float initial, const CLI::Validator& validator) {
     return static_cast<float>(settings.number(key, initial, validator));
   };
@@ -28,14 +28,28 @@ void parse_optimizer(const std::vector<std::string>& texts, OptimizerOptions& o)
     if (value == 1) throw CLI::ValidationError("--optimizer " + key, "must be below 1");
     return value;
   };
+  const auto choice = [&](const std::string& key, std::string& value, const std::vector<std::string>& choices) {
+    if (const auto text = settings.text(key)) value = *text;
+    if (const std::string complaint = one_of(choices)(value); !complaint.empty())
+      throw CLI::ValidationError("--optimizer " + key, complaint);
+  };
   OptimizerOptions chosen;
   chosen.kind = settings.name();
-  if (chosen.kind == "adamw") {
+  if (chosen.kind == "muon") {
+    chosen.momentum = 0.95f;
+    choice("iteration", chosen.iteration, {"polar-express", "newton-schulz"});
+    chosen.steps = static_cast<std::size_t>(
+        settings.number("steps", chosen.iteration == "polar-express" ? 6 : 5, whole_number(1, 20)));
+    choice("scale", chosen.scale, {"adamw", "shape"});
+    choice("others", chosen.others, {"adamw", "sgd"});
+    if (chosen.others == "sgd")
+      chosen.others_momentum = number("others-momentum", chosen.others_momentum, number_from(0, 1));
+  }
+  if (chosen.kind == "adamw" || (chosen.kind == "muon" && chosen.others == "adamw")) {
     chosen.betas = {beta("beta1", chosen.betas[0]), beta("beta2", chosen.betas[1])};
     chosen.epsilon = number("eps", chosen.epsilon, number_above(0));
-  } else {
-    chosen.momentum = number("momentum", chosen.momentum, number_from(0, 1));
   }
+  if (chosen.kind != "adamw") chosen.momentum = number("momentum", chosen.momentum, number_from(0, 1));
   if (chosen.kind == "sgd") chosen.nesterov = settings.flag("nesterov");
   if (chosen.kind == "lars") chosen.trust = number("trust", chosen.trust, number_above(0));
   settings.expect_no_other();
@@ -62,14 +76,19 @@ void parse_weight_decay(const std::vector<std::string>& texts, TrainOptions& o) 
 CLI::Option* add_optimizer_option(CLI::App& command, OptimizerOptions& o) {
   return add_settings_option(
              command, "--optimizer", [&o](const std::vector<std::string>& texts) { parse_optimizer(texts, o); },
-             "Optimizer: sgd, lars or adamw; and settings, such as sgd,nesterov or adamw,beta2=0.95:\n"
-             "momentum=0.9       momentum (sgd, lars)\n"
+             "Optimizer: sgd, lars, adamw or muon; and settings, such as sgd,nesterov or adamw,beta2=0.95:\n"
+             "momentum=0.9       momentum (sgd, lars; muon: 0.95)\n"
              "nesterov           Nesterov momentum (sgd)\n"
              "trust=0.001        trust coefficient: a layer's rate is this times norm of weights / norm of gradient "
              "(lars)\n"
-             "beta1=0.9          decay of the first moment (adamw)\n"
-             "beta2=0.999        decay of the second moment (adamw)\n"
-             "eps=1e-8           added to the root of the second moment (adamw)")
+             "beta1=0.9          decay of the first moment (adamw, muon)\n"
+             "beta2=0.999        decay of the second moment (adamw, muon)\n"
+             "eps=1e-8           added to the root of the second moment (adamw, muon)\n"
+             "iteration=...      polar-express or newton-schulz: how matrices become orthogonal (muon)\n"
+             "steps=6            steps of the iteration (muon; newton-schulz: 5)\n"
+             "scale=adamw        size of a matrix's update: as adamw's, or by its shape (muon)\n"
+             "others=adamw       update of parameters that are no matrices: adamw or sgd (muon)\n"
+             "others-momentum=0.9  momentum of others=sgd (muon)")
       ->default_str("sgd")
       ->group("Optimizer");
 }
@@ -79,6 +98,12 @@ void add_optimizer_options(CLI::App& command, TrainOptions& o) {
     return command.add_option(name, value, help)->capture_default_str()->group("Optimizer");
   };
   add_optimizer_option(command, o.optimizer);
+  add("--muon-lr", o.muon_rate, "Rate of the matrices of --optimizer muon, scheduled like --lr; 0: --lr")
+      ->transform(number_from(0));
+  add_list_option(command, "--muon-except", o.muon_except, std::identity(),
+                  "Layers or parameters that --optimizer muon updates like embeddings and biases, such as patch_embed")
+      ->type_name("PATTERN")
+      ->group("Optimizer");
   add_settings_option(
       command, "--weight-decay", [&o](const std::vector<std::string>& texts) { parse_weight_decay(texts, o); },
       "Weight decay, not applied to biases and batch norm; and of layers or parameters, also of their biases, such as "

@@ -14,7 +14,8 @@ std::vector<UpdateSegment> segments_of(const Parameters& parameters, const Optim
     all.push_back({{p.offset / sizeof(float), (p.offset + p.bytes) / sizeof(float)},
                    p.role,
                    factors_of(p.name),
-                   p.statistic_momentum});
+                   p.statistic_momentum,
+                   p.spec});
   return all;
 }
 

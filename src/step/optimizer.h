@@ -5,6 +5,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "kernels/update.h"
@@ -38,8 +39,12 @@ class Optimizer {
 
   // Keeps zeroed states and a zeroed average of these slices of the arenas only, in floats, ascending and disjoint;
   // update() is called for them. The other ranks keep the others, and `sum` adds up their parts of norms. Discards what
-  // was kept before.
-  void keep(const std::vector<Range>& slices, const SumOverRanks& sum) { keep(slices, sum, device_, arenas()); }
+  // was kept before. `exchange`: needed by Muon; must outlive the optimizer's use.
+  void keep(const std::vector<Range>& slices, const SumOverRanks& sum, MatrixExchange* exchange = nullptr) {
+    UpdateArenas all = arenas();
+    all.exchange = exchange;
+    keep(slices, sum, device_, std::move(all));
+  }
   // The same for other arenas with the layout of the gradients', in the memory of a device that makes the updates.
   void keep(const std::vector<Range>& slices, const SumOverRanks& sum, Device& device, UpdateArenas arenas);
   bool sharded() const { return !kept_.empty(); }  // keep() was called

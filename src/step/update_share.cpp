@@ -1,9 +1,12 @@
 #include "src/step/update_share.h"
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
 #include "kernels/base/error.h"
+#include "kernels/base/host_memory.h"
+#include "kernels/matrix_exchange.h"
 
 namespace annulus {
 namespace {
@@ -12,12 +15,57 @@ class Whole final : public UpdateShare {
  public:
   explicit Whole(Optimizer& optimizer) : UpdateShare(false, false), optimizer_(optimizer) {}
 
-  void plan(const GradientBuckets& buckets, const SumOverRanks& /*sum*/) override { buckets_ = &buckets; }
+  void plan(const GradientBuckets& buckets, const SumOverRanks& /*sum*/, const Await& /*await*/) override {
+    buckets_ = &buckets;
+  }
   void update(std::size_t bucket) override { optimizer_.update(buckets_->range(bucket)); }
 
  private:
   Optimizer& optimizer_;
   const GradientBuckets* buckets_ = nullptr;
+};
+
+constexpr std::size_t kLine = kCacheLine / sizeof(float);
+
+// Gathers gradients bucket by bucket, and exchanges arrays in chunks.
+class ChunkExchange final : public MatrixExchange {
+ public:
+  // REQUIRES: the all-reduce cuts arrays into chunks of about equal size.
+  ChunkExchange(AllReduce& all_reduce, DeviceView gradients) : all_reduce_(all_reduce), gradients_(gradients) {
+    constexpr std::size_t kLines = 1 << 20;  // many more than ranks
+    const std::size_t lines = all_reduce.chunk(kLines * kLine).size() / kLine;
+    ranks_ = (kLines + lines / 2) / lines;
+    rank_ = all_reduce.chunk(ranks_ * kLine).begin / kLine;
+  }
+
+  void plan(const GradientBuckets& buckets, const UpdateShare::Await& await) {
+    buckets_ = &buckets;
+    await_ = await;
+  }
+
+  std::size_t ranks() const override { return ranks_; }
+  std::size_t rank() const override { return rank_; }
+
+  void gather_gradients(const std::vector<Range>& ranges) override {
+    for (const Range& bucket : buckets_->ranges()) {
+      const auto next = std::ranges::upper_bound(ranges, bucket.begin, {}, &Range::end);
+      if (next != ranges.end() && next->begin < bucket.end) gather(slice_of(gradients_, bucket));
+    }
+  }
+
+  DeviceView allocate(std::size_t bytes) override { return all_reduce_.allocate(bytes); }
+
+  void gather(DeviceView parts) override {
+    await_(all_reduce_.enqueue(
+        parts, {.verb = Verb::all_gather, .next = AllReduce::Next::wait, .bucket = AllReduce::kWithinPass}));
+  }
+
+ private:
+  AllReduce& all_reduce_;
+  const DeviceView gradients_;
+  std::size_t ranks_, rank_;
+  const GradientBuckets* buckets_ = nullptr;
+  UpdateShare::Await await_;
 };
 
 // The chunk of every bucket that this rank receives in a reduce-scatter. The weights are in the all-reduce's memory, so
@@ -29,14 +77,16 @@ class Scattered final : public UpdateShare {
         parameters_(tools.model.parameters()),
         device_(tools.model.device()),
         all_reduce_(tools.all_reduce),
-        optimizer_(tools.optimizer) {}
+        optimizer_(tools.optimizer),
+        exchange_(tools.all_reduce, parameters_.gradients()) {}
 
-  void plan(const GradientBuckets& buckets, const SumOverRanks& sum) override {
+  void plan(const GradientBuckets& buckets, const SumOverRanks& sum, const Await& await) override {
     buckets_ = &buckets;
+    exchange_.plan(buckets, await);
     gathered_.resize(buckets.size());
     std::vector<Range> chunks;
     for (std::size_t bucket = 0; bucket < buckets.size(); ++bucket) chunks.push_back(chunk(bucket));
-    optimizer_.keep(chunks, sum);
+    optimizer_.keep(chunks, sum, &exchange_);
   }
 
   void update(std::size_t bucket) override {
@@ -93,6 +143,7 @@ class Scattered final : public UpdateShare {
   Device& device_;
   AllReduce& all_reduce_;
   Optimizer& optimizer_;
+  ChunkExchange exchange_;
   bool updated_ = false;  // some bucket was, since the last meeting
   AllReduce::Ticket meeting_ = 0;
   const GradientBuckets* buckets_ = nullptr;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 
 #include "collectives/gradient_buckets.h"
@@ -20,9 +21,12 @@ class UpdateShare : public KeptState {
   bool scatters() const { return scatters_; }
   bool common() const { return common_; }
 
+  // Waits for an all-reduce, and books the time.
+  using Await = std::function<void(AllReduce::Ticket)>;
+
   // To be called when the buckets were cut, and before the first step. `buckets` must outlive the share. `sum`: for
-  // norms. May discard the optimizer's states and average.
-  virtual void plan(const GradientBuckets& buckets, const SumOverRanks& sum) = 0;
+  // norms. `await`: for what the update itself exchanges. May discard the optimizer's states and average.
+  virtual void plan(const GradientBuckets& buckets, const SumOverRanks& sum, const Await& await) = 0;
   // Updates from the reduced gradients of a bucket. REQUIRES: they have been waited for; all ranks update their buckets
   // in the same order.
   virtual void update(std::size_t bucket) = 0;

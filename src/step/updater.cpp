@@ -23,14 +23,15 @@ void Updater::add_preparations(float clip_norm) {
   if (clip_norm > 0) preparations_.push_back({"--clip-norm", [this, clip_norm] { tools_.optimizer.clip(clip_norm); }});
   if (share_.scatters() && tools_.optimizer.needs_whole_parameters())
     preparations_.push_back(
-        {"--optimizer lars and --strategy sharded", [this] { tools_.optimizer.measure_parameters(); }});
+        {"--optimizer lars or muon and --strategy sharded", [this] { tools_.optimizer.measure_parameters(); }});
 }
 
 void Updater::plan(const BucketOptions& options) {
   if (options.deferred > 0 && !preparations_.empty())
     fail("--defer cannot be used with {}, which needs all gradients before the first update",
          preparations_.front().option);
-  share_.plan(buckets_, [this](DeviceView values) { sum_norms(values); });
+  share_.plan(
+      buckets_, [this](DeviceView values) { sum_norms(values); }, [this](AllReduce::Ticket ticket) { await(ticket); });
   held_back_.clear();
   for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket)
     held_back_.push_back(!preparations_.empty() || share_.common() || holds_table(bucket));
@@ -167,10 +168,13 @@ void Updater::await_weights(std::size_t bucket) {
   clock_.wait_within_pass([&] { share_.await_weights(bucket); });
 }
 
-// Between steps, when metrics are logged, nothing is booked.
 void Updater::sum_norms(DeviceView values) {
-  const AllReduce::Ticket ticket = tools_.all_reduce.enqueue(
-      values, {.exact = true, .next = AllReduce::Next::wait, .bucket = AllReduce::kWithinPass});
+  await(tools_.all_reduce.enqueue(values,
+                                  {.exact = true, .next = AllReduce::Next::wait, .bucket = AllReduce::kWithinPass}));
+}
+
+// Between steps, when metrics are logged, nothing is booked.
+void Updater::await(AllReduce::Ticket ticket) {
   const auto join = [&] { tools_.all_reduce.join(ticket); };
   if (updating_)
     clock_.add(StepClock::Kind::norms, clock_.wait_within_pass(join));

@@ -63,6 +63,7 @@ class Updater {
   void send_weights();
   void await_weights(std::size_t bucket);
   void sum_norms(DeviceView values);
+  void await(AllReduce::Ticket ticket);
 
   const StepTools& tools_;
   Device& device_;

@@ -20,6 +20,8 @@ void check(const TrainOptions& options) {
         "--all-reduce none does not train; to measure the cost of communication, run: annulus bench step --all-reduce "
         "auto,none");
   check(options.survival);
+  if (options.optimizer.kind != "muon" && (options.muon_rate > 0 || !options.muon_except.empty()))
+    fail("--muon-lr and --muon-except belong to --optimizer muon, and this is {}", options.optimizer.kind);
   check_combinations(options);
   if (options.take_over && !options.resume) fail("--take-over requires --resume: add it");
   if (options.dry_run && options.take_over)

@@ -31,6 +31,10 @@ constexpr Feature kLars{"--optimizer lars", [](const TrainOptions& o) { return o
 constexpr Feature kShardedLars{"--optimizer lars with --strategy sharded", [](const TrainOptions& o) {
                                  return kLars.used(o) && std::holds_alternative<Sharded>(o.strategy);
                                }};
+constexpr Feature kMuon{"--optimizer muon", [](const TrainOptions& o) { return o.optimizer.kind == "muon"; }};
+constexpr Feature kShardedMuon{"--optimizer muon with --strategy sharded", [](const TrainOptions& o) {
+                                 return kMuon.used(o) && std::holds_alternative<Sharded>(o.strategy);
+                               }};
 constexpr Feature kWire{"--wire", [](const TrainOptions& o) { return o.wire != "fp32"; }};
 constexpr Feature kWireBf16{"--wire bf16", [](const TrainOptions& o) { return o.wire == "bf16"; }};
 constexpr Feature kWireFp16{"--wire fp16", [](const TrainOptions& o) { return o.wire == "fp16"; }};
@@ -65,6 +69,7 @@ constexpr std::array kRows{
     Row{kDefer, {nullptr, nullptr, kNotYet, kNoSteps, kNoSteps}},
     Row{kClipNorm, {nullptr, nullptr, nullptr, nullptr, "no rank has all gradients of a step"}},
     Row{kLars, {nullptr, nullptr, nullptr, nullptr, "owners update parts of layers"}},
+    Row{kMuon, {nullptr, nullptr, nullptr, nullptr, "owners update parts of layers"}},
     Row{kWireBf16, {nullptr, nullptr, nullptr, nullptr, "ranks push and pull fp32"}},
     Row{kWireFp16,
         {nullptr, nullptr, nullptr, "differences of weights are too small for fp16", "ranks push and pull fp32"}},
@@ -107,10 +112,12 @@ constexpr std::array kPairs{
     Pair{kSurvive, kWire, kOwnOrder, "remove --wire"},
     Pair{kShards, kGpu, kNotYet, "use --device cpu"},
     Pair{kSurvive, kGpu, kNotYet, "use --device cpu"},
+    Pair{kMuon, kGpu, kNotYet, "use --device cpu"},
     // Means and variances are differences of large sums.
     Pair{kSyncBatchNorm, kWire, "statistics need fp32"},
     Pair{kDefer, kClipNorm, kAllGradients},
     Pair{kDefer, kShardedLars, kAllGradients},
+    Pair{kDefer, kShardedMuon, kAllGradients},
     Pair{kDefer, kFp16, kAllGradients},
 };
 

@@ -16,6 +16,12 @@ struct OptimizerOptions {
   float trust = 0.001f;
   std::vector<float> betas{0.9f, 0.999f};
   float epsilon = 1e-8f;
+  // Of muon, see Muon.
+  std::string iteration = "polar-express";
+  std::size_t steps = 6;
+  std::string scale = "adamw";
+  std::string others = "adamw";
+  float others_momentum = 0.9f;
 };
 
 UpdateRule update_rule(const OptimizerOptions& options);

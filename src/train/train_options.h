@@ -55,6 +55,8 @@ struct TrainOptions {
   ScheduleOptions schedule;
   OptimizerOptions optimizer;
   std::vector<PatternValue> rate_factors, weight_decays;  // of parameters; the last that matches counts
+  double muon_rate = 0;                                   // of Muon's matrices; 0: the rate
+  std::vector<std::string> muon_except;                   // patterns of parameters that are no matrices for Muon
   float clip_norm = 0;                                    // 0: gradients are not clipped
   double ema = 0;                                         // decay of the moving average of the weights; 0: none
   bool sync_batch_norm = false;

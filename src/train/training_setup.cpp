@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <iterator>
 #include <optional>
+#include <set>
+#include <string>
 #include <variant>
 
 #include "collectives/shard_tree.h"
@@ -115,13 +117,53 @@ std::vector<PatternValue> with_head(std::vector<PatternValue> values, const Grap
 
 }  // namespace
 
+namespace {
+
+// Whether a node's tensors are matrices between layers: not tables, and not stacks of small matrices.
+bool has_matrices(const Operation& operation) {
+  if (const auto* convolution = std::get_if<Convolution>(&operation)) return convolution->groups == 1;
+  return !std::holds_alternative<TokenEmbedding>(operation) && !std::holds_alternative<PositionEmbedding>(operation) &&
+         !std::holds_alternative<Learned>(operation) && !std::holds_alternative<LanguageModelHead>(operation);
+}
+
+// Returns the parameters that Muon orthogonalizes.
+std::set<std::string> muon_matrices(const TrainOptions& options, const Graph& graph) {
+  std::set<std::string> names;
+  if (options.optimizer.kind != "muon") return names;
+  expect_matches(graph, options.muon_except, "--muon-except");
+  const auto excepted = [&](const std::string& name) {
+    return std::ranges::any_of(options.muon_except, [&](const auto& pattern) { return matches(pattern, name); });
+  };
+  for (std::size_t i = 0; i < graph.nodes().size(); ++i) {
+    const Node& node = graph.nodes()[i];
+    if (i == head_of(graph) || !has_matrices(node.operation)) continue;
+    for (const ParameterDeclaration& parameter : graph.parameters(node))
+      if (const std::string name = parameter_name(node, parameter.name);
+          parameter.role == Role::weight && parameter.shape.size() > 1 && !excepted(name))
+        names.insert(name);
+  }
+  if (names.empty()) fail("--optimizer muon: {} has no matrices before the head: use --optimizer adamw", options.model);
+  return names;
+}
+
+// The matrices' rate, relative to --lr.
+float muon_factor(const TrainOptions& options) {
+  return options.muon_rate == 0 ? 1 : static_cast<float>(options.muon_rate / options.schedule.rate);
+}
+
+}  // namespace
+
 Optimizer::FactorsOf update_factors(const TrainOptions& options, const Graph& graph) {
   const std::vector<PatternValue> rates = with_head(options.rate_factors, graph);
   const std::vector<PatternValue> decays = with_head(options.weight_decays, graph);
   expect_matches(graph, rates, "--lr-for");
   expect_matches(graph, decays, "--weight-decay");
-  return [rates, decays](const std::string& parameter) -> UpdateFactors {
-    return {last_match(rates, parameter).value_or(1), last_match(decays, parameter)};
+  const std::set<std::string> matrices = muon_matrices(options, graph);
+  const float of_matrices = muon_factor(options);
+  return [=](const std::string& parameter) -> UpdateFactors {
+    const bool matrix = matrices.contains(parameter);
+    return {last_match(rates, parameter).value_or(1) * (matrix ? of_matrices : 1), last_match(decays, parameter),
+            matrix};
   };
 }
 

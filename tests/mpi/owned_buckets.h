@@ -13,7 +13,7 @@ class OwnedBuckets final : public UpdateShare {
   OwnedBuckets(const StepTools& tools, std::size_t rank, std::size_t ranks)
       : UpdateShare(/*scatters=*/false, /*common=*/false), tools_(tools), rank_(rank), ranks_(ranks) {}
 
-  void plan(const GradientBuckets& buckets, const SumOverRanks& sum) override {
+  void plan(const GradientBuckets& buckets, const SumOverRanks& sum, const Await& /*await*/) override {
     buckets_ = &buckets;
     std::vector<Range> own;
     for (std::size_t bucket = rank_; bucket < buckets.size(); bucket += ranks_) own.push_back(buckets.range(bucket));

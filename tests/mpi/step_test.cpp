@@ -475,7 +475,10 @@ struct Gatherable {
         model(
             *device, graph, Mode::training, 2, allocate_in(*all_reduce), [] {},
             allocate_weights(options.strategy, *all_reduce)),
-        optimizer(*device, model.parameters(), rule, kRate, kDecay, kept_by(options.strategy)),
+        optimizer(*device, model.parameters(), rule, kRate, kDecay, kept_by(options.strategy),
+                  [](const std::string& name) {
+                    return UpdateFactors{.orthogonalizes = name.starts_with("conv") && name.ends_with(".weight")};
+                  }),
         step(make_step({model, *all_reduce, optimizer, ledger, activity}, buckets, options)) {
     model.parameters().initialize(3);
     optimizer.begin_average();
@@ -505,9 +508,10 @@ TEST_CASE("sharded training has the bits of synchronous training and a share of 
                                                                         {"message-ring", WireType::fp32},
                                                                         {"message-ring", WireType::bf16}}));
   const UpdateRule rule = GENERATE(UpdateRule(kRule), UpdateRule(AdamW{.weight_decay = 0.01f}),
-                                   UpdateRule(Lars{.momentum = 0.9f, .weight_decay = 0.01f, .trust = 0.1f}));
+                                   UpdateRule(Lars{.momentum = 0.9f, .weight_decay = 0.01f, .trust = 0.1f}),
+                                   UpdateRule(Muon{.weight_decay = 0.01f}));
   const float clip_norm = GENERATE(0.0f, 0.5f);
-  const double deferred = clip_norm > 0 || std::holds_alternative<Lars>(rule) ? 0 : 0.5;
+  const double deferred = clip_norm > 0 || needs_whole_parameters(rule) ? 0 : 0.5;
   if (n == 1 && algorithm != "ring") return;
   const Graph graph = algorithm == "ring" ? with_shared_norms() : with_norms();
   Gatherable whole(world, algorithm, rule, {640, deferred}, {.clip_norm = clip_norm}, graph, wire),

@@ -336,6 +336,8 @@ class ArenaUpdate : public Update, public Divergence {
     apply(AdamWStep{rate, rule.beta1, rule.beta2, rule.epsilon, correction(rule.beta1), correction(rule.beta2)}, slice);
   }
 
+  void run(const Muon&, const Range&, float, std::uint64_t) {}  // CudaDevice::plan() refuses it
+
   template <class Step>
   void apply(const Step& step, const Range& slice) {
     Arenas<T> arenas = arenas_;

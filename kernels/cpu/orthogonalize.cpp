@@ -1,0 +1,89 @@
+#include "kernels/cpu/orthogonalize.h"
+
+#include <algorithm>
+#include <cmath>
+#include <oneapi/dnnl/dnnl.hpp>
+#include <string>
+#include <utility>
+
+#include "kernels/base/error.h"
+#include "kernels/cpu/loops/elementwise.h"
+#include "kernels/cpu/loops/squares.h"
+
+namespace annulus::cpu {
+namespace {
+
+// A row-major matrix, which may be used transposed.
+struct Operand {
+  const float* values;
+  std::size_t row;  // length
+  bool transposed = false;
+
+  const float* at(std::size_t i, std::size_t j) const { return values + (transposed ? j * row + i : i * row + j); }
+};
+
+struct Product {
+  std::size_t rows, columns, inner;
+  float factor = 1, of_result = 0;  // result = factor a b + of_result result
+  bool symmetric = false;           // the result is: only the upper triangle is computed
+};
+
+// Output blocks depend on the product's size only, and each is computed by a single thread: oneDNN divides a larger
+// product in a way that depends on the number of threads, and so do the bits.
+std::size_t block_of(std::size_t extent) {
+  constexpr std::size_t kLeast = 64, kMost = 256, kBlocks = 4, kUnit = 32;
+  return std::clamp((extent / kBlocks + kUnit - 1) / kUnit * kUnit, kLeast, kMost);
+}
+
+void mirror(std::size_t size, float* square) {
+  const auto end = static_cast<std::ptrdiff_t>(size);
+#pragma omp parallel for schedule(static, 16)
+  for (std::ptrdiff_t i = 1; i < end; ++i)
+    for (std::ptrdiff_t j = 0; j < i; ++j) square[i * end + j] = square[j * end + i];
+}
+
+void multiply(const Product& p, const Operand& a, const Operand& b, float* result) {
+  const std::size_t height = block_of(p.rows), width = p.symmetric ? height : block_of(p.columns);
+  const std::size_t across = (p.columns + width - 1) / width, blocks = (p.rows + height - 1) / height * across;
+  bool failed = false;
+#pragma omp parallel for schedule(dynamic, 1) reduction(|| : failed)
+  for (std::size_t block = 0; block < blocks; ++block) {
+    const std::size_t i = block / across * height, j = block % across * width;
+    if (p.symmetric && j < i) continue;
+    const auto dim = [](std::size_t size) { return static_cast<dnnl_dim_t>(size); };
+    const auto letter = [](const Operand& operand) { return operand.transposed ? 'T' : 'N'; };
+    failed = dnnl_sgemm(letter(a), letter(b), dim(std::min(height, p.rows - i)), dim(std::min(width, p.columns - j)),
+                        dim(p.inner), p.factor, a.at(i, 0), dim(a.row), b.at(0, j), dim(b.row), p.of_result,
+                        result + i * p.columns + j, dim(p.columns)) != dnnl_success ||
+             failed;
+  }
+  if (failed) fail("oneDNN: a product of matrices failed");
+  if (p.symmetric) mirror(p.rows, result);
+}
+
+}  // namespace
+
+void Orthogonalizer::run(std::span<float> matrix, const MatrixSize& size) {
+  constexpr double kLeastNorm = 1e-7;  // PyTorch's torch.optim.Muon
+  if (matrix.empty()) return;
+  const bool tall = size.rows > size.columns;
+  const std::size_t n = std::min(size.rows, size.columns), inner = std::max(size.rows, size.columns);
+  scale(matrix, static_cast<float>(1 / std::max(std::sqrt(squares(matrix).value()), kLeastNorm)), matrix);
+  const std::span<float> squared = squared_.first(n * n), polynomial = polynomial_.first(n * n);
+  std::span<float> x = matrix, next = next_.first(matrix.size());
+  for (const OrthogonalizingStep& step : steps_) {
+    const Operand wide{x.data(), size.columns, tall}, flipped{x.data(), size.columns, !tall};
+    multiply({.rows = n, .columns = n, .inner = inner, .symmetric = true}, wide, flipped, squared.data());
+    copy(squared, polynomial);
+    multiply({.rows = n, .columns = n, .inner = n, .factor = step.c, .of_result = step.b, .symmetric = true},
+             {squared.data(), n}, {squared.data(), n}, polynomial.data());
+    for (std::size_t i = 0; i < n; ++i) polynomial[i * n + i] += step.a;
+    const Operand left{polynomial.data(), n}, as_stored{x.data(), size.columns};
+    multiply({.rows = size.rows, .columns = size.columns, .inner = n}, tall ? as_stored : left, tall ? left : as_stored,
+             next.data());
+    std::swap(x, next);
+  }
+  copy(x, matrix);
+}
+
+}  // namespace annulus::cpu
