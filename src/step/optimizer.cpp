@@ -47,6 +47,13 @@ void Optimizer::keep(const std::vector<Range>& slices, const SumOverRanks& sum, 
   plan(std::move(arenas), size * sizeof(float));
 }
 
+void Optimizer::share_matrices(MatrixExchange& exchange) {
+  shares_matrices_ = true;
+  UpdateArenas all = arenas();
+  all.exchange = &exchange;
+  plan(std::move(all), all_.size() * sizeof(float));
+}
+
 // `bytes`: of each state, and of the average.
 void Optimizer::plan(UpdateArenas arenas, std::size_t bytes) {
   rule_.reset();
@@ -96,7 +103,7 @@ void Optimizer::write(DeviceView kept, std::size_t begin, std::span<const std::b
 }
 
 void Optimizer::update(const Range& slice) {
-  if (whole_parameters_ && !sharded())
+  if (whole_parameters_ && !sharded() && !shares_matrices_)
     update_whole(slice);
   else
     rule_->run(slice, rate_, step_);

@@ -49,6 +49,10 @@ class Optimizer {
   void keep(const std::vector<Range>& slices, const SumOverRanks& sum, Device& device, UpdateArenas arenas);
   bool sharded() const { return !kept_.empty(); }  // keep() was called
 
+  // Keeps all, zeroed, but shares the work on matrices with the other ranks: measure_parameters() is to be called
+  // before a step's first update(). REQUIRES: has_matrices(). Discards what was kept before.
+  void share_matrices(MatrixExchange& exchange);
+
   // To be called after begin_step(), when all of a step's gradients are complete: see Update.
   void clip(float limit) { rule_->clip(limit); }
   void measure_norm() { rule_->measure_norm(); }
@@ -57,7 +61,7 @@ class Optimizer {
   void add_squares(const Range& slice) { rule_->add_squares(slice); }  // at any time
   double take_squares() { return rule_->take_squares(); }
   bool diverged() const;  // see Divergence; since the last keep()
-  // To be called after clip(): takes the norms of all parameters. REQUIRES: sharded() and needs_whole_parameters().
+  // To be called after clip(): takes the norms of all parameters. REQUIRES: sharded(), or share_matrices().
   void measure_parameters() { rule_->measure_parameters(all_); }
 
   // Updates this slice of the arenas, in floats. If the rule needs whole parameters, updates parameters whose slices
@@ -66,6 +70,7 @@ class Optimizer {
 
   const std::string& name() const { return name_; }  // the rule's name
   bool needs_whole_parameters() const { return whole_parameters_; }
+  bool has_matrices() const { return std::holds_alternative<Muon>(kind_); }  // ranks can share this work
   float momentum() const { return annulus::momentum(kind_); }
 
   // Optimizer state, arenas with the layout of the gradients': momentum, or both moments. If sharded(), they have only
@@ -112,6 +117,7 @@ class Optimizer {
   const std::vector<UpdateSegment> segments_;  // the parameters
   const double average_decay_;
   std::vector<Range> kept_;  // the slices of keep(); none if not sharded
+  bool shares_matrices_ = false;
   std::vector<Buffer> states_;
   Buffer average_;
   std::unique_ptr<Update> rule_;

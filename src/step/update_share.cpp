@@ -27,32 +27,22 @@ class Whole final : public UpdateShare {
 
 constexpr std::size_t kLine = kCacheLine / sizeof(float);
 
-// Gathers gradients bucket by bucket, and exchanges arrays in chunks.
-class ChunkExchange final : public MatrixExchange {
+// Exchanges arrays in an all-reduce's chunks. Each rank has all gradients.
+class ChunkExchange : public MatrixExchange {
  public:
   // REQUIRES: the all-reduce cuts arrays into chunks of about equal size.
-  ChunkExchange(AllReduce& all_reduce, DeviceView gradients) : all_reduce_(all_reduce), gradients_(gradients) {
+  explicit ChunkExchange(AllReduce& all_reduce) : all_reduce_(all_reduce) {
     constexpr std::size_t kLines = 1 << 20;  // many more than ranks
     const std::size_t lines = all_reduce.chunk(kLines * kLine).size() / kLine;
     ranks_ = (kLines + lines / 2) / lines;
     rank_ = all_reduce.chunk(ranks_ * kLine).begin / kLine;
   }
 
-  void plan(const GradientBuckets& buckets, const UpdateShare::Await& await) {
-    buckets_ = &buckets;
-    await_ = await;
-  }
+  void await_by(const UpdateShare::Await& await) { await_ = await; }
 
   std::size_t ranks() const override { return ranks_; }
   std::size_t rank() const override { return rank_; }
-
-  void gather_gradients(const std::vector<Range>& ranges) override {
-    for (const Range& bucket : buckets_->ranges()) {
-      const auto next = std::ranges::upper_bound(ranges, bucket.begin, {}, &Range::end);
-      if (next != ranges.end() && next->begin < bucket.end) gather(slice_of(gradients_, bucket));
-    }
-  }
-
+  void gather_gradients(const std::vector<Range>& /*ranges*/) override {}
   DeviceView allocate(std::size_t bytes) override { return all_reduce_.allocate(bytes); }
 
   void gather(DeviceView parts) override {
@@ -62,10 +52,50 @@ class ChunkExchange final : public MatrixExchange {
 
  private:
   AllReduce& all_reduce_;
-  const DeviceView gradients_;
   std::size_t ranks_, rank_;
-  const GradientBuckets* buckets_ = nullptr;
   UpdateShare::Await await_;
+};
+
+// Each rank has a chunk of each bucket's gradients.
+class ScatteredExchange final : public ChunkExchange {
+ public:
+  ScatteredExchange(AllReduce& all_reduce, DeviceView gradients) : ChunkExchange(all_reduce), gradients_(gradients) {}
+
+  void plan(const GradientBuckets& buckets, const UpdateShare::Await& await) {
+    buckets_ = &buckets;
+    await_by(await);
+  }
+
+  void gather_gradients(const std::vector<Range>& ranges) override {
+    for (const Range& bucket : buckets_->ranges()) {
+      const auto next = std::ranges::upper_bound(ranges, bucket.begin, {}, &Range::end);
+      if (next != ranges.end() && next->begin < bucket.end) gather(slice_of(gradients_, bucket));
+    }
+  }
+
+ private:
+  const DeviceView gradients_;
+  const GradientBuckets* buckets_ = nullptr;
+};
+
+// All updates, but a single rank on the node computes each matrix.
+class WithSharedMatrices final : public UpdateShare {
+ public:
+  explicit WithSharedMatrices(const StepTools& tools)
+      : UpdateShare(false, false, true), optimizer_(tools.optimizer), exchange_(tools.all_reduce) {
+    optimizer_.share_matrices(exchange_);
+  }
+
+  void plan(const GradientBuckets& buckets, const SumOverRanks& /*sum*/, const Await& await) override {
+    buckets_ = &buckets;
+    exchange_.await_by(await);
+  }
+  void update(std::size_t bucket) override { optimizer_.update(buckets_->range(bucket)); }
+
+ private:
+  Optimizer& optimizer_;
+  ChunkExchange exchange_;
+  const GradientBuckets* buckets_ = nullptr;
 };
 
 // The chunk of every bucket that this rank receives in a reduce-scatter. The weights are in the all-reduce's memory, so
@@ -73,7 +103,7 @@ class ChunkExchange final : public MatrixExchange {
 class Scattered final : public UpdateShare {
  public:
   explicit Scattered(const StepTools& tools)
-      : UpdateShare(true, tools.all_reduce.info().common),
+      : UpdateShare(true, tools.all_reduce.info().common, tools.optimizer.needs_whole_parameters()),
         parameters_(tools.model.parameters()),
         device_(tools.model.device()),
         all_reduce_(tools.all_reduce),
@@ -143,7 +173,7 @@ class Scattered final : public UpdateShare {
   Device& device_;
   AllReduce& all_reduce_;
   Optimizer& optimizer_;
-  ChunkExchange exchange_;
+  ScatteredExchange exchange_;
   bool updated_ = false;  // some bucket was, since the last meeting
   AllReduce::Ticket meeting_ = 0;
   const GradientBuckets* buckets_ = nullptr;
@@ -152,7 +182,10 @@ class Scattered final : public UpdateShare {
 
 }  // namespace
 
-std::unique_ptr<UpdateShare> make_update_share(Strategy strategy, const StepTools& tools) {
+std::unique_ptr<UpdateShare> make_update_share(Strategy strategy, const StepTools& tools, double deferred) {
+  if (strategy != Strategy::sharded && tools.optimizer.has_matrices() && tools.all_reduce.info().common &&
+      deferred == 0)
+    return std::make_unique<WithSharedMatrices>(tools);
   if (strategy != Strategy::sharded) return std::make_unique<Whole>(tools.optimizer);
   if (const AllReduceInfo& info = tools.all_reduce.info(); !info.all_verbs)
     fail(

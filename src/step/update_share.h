@@ -16,10 +16,13 @@ class UpdateShare : public KeptState {
   // `scatters`: buckets are reduce-scattered instead of all-reduced, and weights gathered. (The first bucket holds the
   // step's metrics, which every rank reads before the update, so it is always all-reduced.) `common`: ranks of a node
   // have one array of weights in common. Then all ranks must have computed a step's gradients before the first update.
-  UpdateShare(bool scatters, bool common) : scatters_(scatters), common_(common) {}
+  // `measures`: Optimizer::measure_parameters() is to be called before it.
+  UpdateShare(bool scatters, bool common, bool measures = false)
+      : scatters_(scatters), common_(common), measures_(measures) {}
 
   bool scatters() const { return scatters_; }
   bool common() const { return common_; }
+  bool measures() const { return measures_; }
 
   // Waits for an all-reduce, and books the time.
   using Await = std::function<void(AllReduce::Ticket)>;
@@ -36,12 +39,12 @@ class UpdateShare : public KeptState {
   virtual void await_weights(std::size_t /*bucket*/) {}
 
  private:
-  const bool scatters_, common_;
+  const bool scatters_, common_, measures_;
 };
 
 // The share of a synchronous step, the whole, or of a sharded one; see make_step(). The tools must outlive it. Throws
-// Error if the all-reduce cannot scatter.
-std::unique_ptr<UpdateShare> make_update_share(Strategy strategy, const StepTools& tools);
+// Error if the all-reduce cannot scatter. `deferred`: see BucketOptions.
+std::unique_ptr<UpdateShare> make_update_share(Strategy strategy, const StepTools& tools, double deferred);
 
 // Returns a slice of an arena; `range` is in floats.
 inline DeviceView slice_of(DeviceView arena, const Range& range) {

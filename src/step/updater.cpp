@@ -21,7 +21,7 @@ Updater::Updater(const StepTools& tools, GradientBuckets& buckets, UpdateShare& 
 void Updater::add_preparations(float clip_norm) {
   if (device_.loss_scaling() != nullptr) preparations_.push_back({"--precision fp16", [this] { judge_rest(); }});
   if (clip_norm > 0) preparations_.push_back({"--clip-norm", [this, clip_norm] { tools_.optimizer.clip(clip_norm); }});
-  if (share_.scatters() && tools_.optimizer.needs_whole_parameters())
+  if (share_.measures())
     preparations_.push_back(
         {"--optimizer lars or muon and --strategy sharded", [this] { tools_.optimizer.measure_parameters(); }});
 }

@@ -562,6 +562,23 @@ TEST_CASE("sharded training has the bits of synchronous training and a share of 
   CHECK(hash(strategy.gather(own.state(0))) == hash(whole.optimizer.average()));
 }
 
+TEST_CASE("ranks of a node share Muon's matrices, with the bits of ranks that compute all of them") {
+  const World world;
+  const auto n = static_cast<std::size_t>(world.size());
+  const Muon rule{.weight_decay = 0.01f};
+  // With deferred buckets there is no time at which all ranks have all gradients.
+  Gatherable shared(world, "auto", rule, {640, 0}), alone(world, "auto", rule, {640, 0.5});
+  for (std::size_t step = 0; step < 4; ++step) {
+    const StepPlan what = plan(step, 2 * n);
+    CHECK(shared.run(world, what).loss == alone.run(world, what).loss);
+  }
+  for (Gatherable* run : {&shared, &alone}) run->step->finish();
+  CHECK(shared.weights() == alone.weights());
+  CHECK(hash(shared.optimizer.state(0)) == hash(alone.optimizer.state(0)));
+  CHECK(hash(shared.optimizer.average()) == hash(alone.optimizer.average()));
+  check_same_on_all_ranks(world, shared.optimizer.state(1));
+}
+
 TEST_CASE("sharded training has the bits of synchronous training if an embedding is also the head") {
   const World world;
   const BucketOptions buckets{16 * 1024, GENERATE(0.0, 0.5)};
