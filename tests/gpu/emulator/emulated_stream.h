@@ -16,8 +16,18 @@ namespace emulated {
 
 using Work = std::function<void()>;
 
+}  // namespace emulated
+
+// Work, or the record of an event.
+struct CUgraphNode_st {
+  emulated::Work work;
+  cudaEvent_t recorded = nullptr;
+};
+
+namespace emulated {
+
 // The content of a graph: the work of one stream, in order.
-using Nodes = std::vector<Work>;
+using Nodes = std::vector<CUgraphNode_st>;
 
 struct Capture {
   std::uint64_t number;  // from 1, in order of their beginning
@@ -55,6 +65,9 @@ class HardwareQueue {
   std::condition_variable changed_;
   std::uint64_t queued_ = 0, begun_ = 0;
 };
+
+// Requests a record of the event, and returns the work with which it happens.
+Work request_record(cudaEvent_t event);
 
 // Whether this thread may not make calls that could wait for a stream that is captured. Such a call makes the capture
 // invalid.

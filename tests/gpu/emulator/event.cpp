@@ -102,13 +102,19 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, unsigned flags) {
   CUstream_st& target = emulated::resolve(stream);
   if (target.device() != event->device) return remember(cudaErrorInvalidResourceHandle);
-  if (target.capture && flags == cudaEventRecordExternal)  // counted each time that the graph runs
-    return emulated::enqueue(stream, [state = event->state] { emulated::happen(*state, ++state->asked); });
+  if (flags == cudaEventRecordExternal) {
+    if (!target.capture) return remember(cudaErrorInvalidValue);
+    if (!target.capture->valid) return remember(cudaErrorStreamCaptureInvalidated);
+    target.capture->nodes.push_back({{}, event});
+    return cudaSuccess;
+  }
   event->captured = target.capture ? target.capture->number : 0;
   if (target.capture) return target.capture->valid ? cudaSuccess : remember(cudaErrorStreamCaptureInvalidated);
-  const std::uint32_t ticket = ++event->state->asked;
-  return emulated::enqueue(
-      stream, [state = event->state, ticket] { emulated::happen(*state, ticket); }, emulated::Kind::record);
+  return emulated::enqueue(stream, emulated::request_record(event), emulated::Kind::record);
+}
+
+emulated::Work emulated::request_record(cudaEvent_t event) {
+  return [state = event->state, ticket = ++event->state->asked] { happen(*state, ticket); };
 }
 
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {

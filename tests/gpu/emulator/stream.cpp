@@ -176,7 +176,7 @@ cudaError_t enqueue(cudaStream_t stream, Work work, Kind kind) {
     return cudaSuccess;
   }
   if (!target.capture->valid) return remember(cudaErrorStreamCaptureInvalidated);
-  target.capture->nodes.push_back(std::move(work));
+  target.capture->nodes.push_back({std::move(work)});
   return cudaSuccess;
 }
 
@@ -284,6 +284,7 @@ struct CUgraph_st {
 };
 struct CUgraphExec_st {
   std::shared_ptr<const emulated::Nodes> nodes;
+  std::vector<cudaEvent_t> recorded;  // by each node; null if none
 };
 
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode) {
@@ -316,14 +317,36 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* 
   return cudaSuccess;
 }
 
-cudaError_t cudaGraphGetNodes(cudaGraph_t graph, CUgraphNode_st** nodes, std::size_t* count) {
-  if (nodes != nullptr) return remember(cudaErrorNotSupported);  // only their number is known
+cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t* nodes, std::size_t* count) {
   *count = graph->nodes->size();
+  if (nodes == nullptr) return cudaSuccess;
+  for (const CUgraphNode_st& node : *graph->nodes) *nodes++ = const_cast<cudaGraphNode_t>(&node);
+  return cudaSuccess;
+}
+
+// Nodes that record no event are reported as kernels.
+cudaError_t cudaGraphNodeGetType(cudaGraphNode_t node, cudaGraphNodeType* type) {
+  *type = node->recorded != nullptr ? cudaGraphNodeTypeEventRecord : cudaGraphNodeTypeKernel;
+  return cudaSuccess;
+}
+
+cudaError_t cudaGraphEventRecordNodeGetEvent(cudaGraphNode_t node, cudaEvent_t* event) {
+  if (node->recorded == nullptr) return remember(cudaErrorInvalidValue);
+  *event = node->recorded;
   return cudaSuccess;
 }
 
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph, unsigned long long) {
-  *executable = new CUgraphExec_st{graph->nodes};
+  *executable = new CUgraphExec_st{graph->nodes, {}};
+  for (const CUgraphNode_st& node : *graph->nodes) (*executable)->recorded.push_back(node.recorded);
+  return cudaSuccess;
+}
+
+cudaError_t cudaGraphExecEventRecordNodeSetEvent(cudaGraphExec_t executable, cudaGraphNode_t node, cudaEvent_t event) {
+  const std::ptrdiff_t number = node - executable->nodes->data();
+  if (number < 0 || number >= std::ssize(*executable->nodes) || node->recorded == nullptr)
+    return remember(cudaErrorInvalidValue);
+  executable->recorded[static_cast<std::size_t>(number)] = event;
   return cudaSuccess;
 }
 
@@ -331,9 +354,14 @@ cudaError_t cudaGraphUpload(cudaGraphExec_t, cudaStream_t) {
   return cudaSuccess;
 }
 
+// Records of events are requested now: who waits for an event from now on waits for this launch.
 cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream) {
-  return emulated::enqueue(stream, [nodes = executable->nodes] {
-    for (const emulated::Work& node : *nodes) node();
+  std::vector<emulated::Work> records;
+  for (const cudaEvent_t event : executable->recorded)
+    if (event != nullptr) records.push_back(emulated::request_record(event));
+  return emulated::enqueue(stream, [nodes = executable->nodes, records = std::move(records)] {
+    auto record = records.begin();
+    for (const CUgraphNode_st& node : *nodes) node.recorded != nullptr ? (*record++)() : node.work();
   });
 }
 

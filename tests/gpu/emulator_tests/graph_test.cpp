@@ -143,3 +143,47 @@ TEST_CASE("external events are waited for and recorded at every launch") {
   cudaGraphExecDestroy(executable);
   for (const cudaEvent_t old : {begin, end}) cudaEventDestroy(old);
 }
+
+TEST_CASE("a stream waits for the external event of the last launch, which may be set for each launch") {
+  OwnStream stream, other;
+  const DeviceArray<int> value(std::vector<int>{1}), seen(std::vector<int>{0});
+  cudaEvent_t captured = nullptr, event = nullptr;
+  cudaEventCreateWithFlags(&captured, cudaEventDisableTiming);
+  cudaEventCreateWithFlags(&event, cudaEventDisableTiming);
+  CHECK(cudaEventRecordWithFlags(event, stream, cudaEventRecordExternal) == cudaErrorInvalidValue);
+  cudaGraph_t graph = nullptr;
+  cudaGraphExec_t executable = nullptr;
+  REQUIRE(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal) == cudaSuccess);
+  start(add_to, 1, 1, stream, value.get(), 1);
+  cudaEventRecordWithFlags(captured, stream, cudaEventRecordExternal);
+  start(add_to, 1, 1, stream, value.get(), 10);
+  REQUIRE(cudaStreamEndCapture(stream, &graph) == cudaSuccess);
+  REQUIRE(cudaGraphInstantiate(&executable, graph) == cudaSuccess);
+  std::size_t count = 0;
+  REQUIRE(cudaGraphGetNodes(graph, nullptr, &count) == cudaSuccess);
+  std::vector<cudaGraphNode_t> nodes(count);
+  REQUIRE(cudaGraphGetNodes(graph, nodes.data(), &count) == cudaSuccess);
+  REQUIRE(count == 3);
+  CHECK(cudaGraphExecEventRecordNodeSetEvent(executable, nodes[0], event) == cudaErrorInvalidValue);
+  cudaEvent_t found = nullptr;
+  REQUIRE(cudaGraphEventRecordNodeGetEvent(nodes[1], &found) == cudaSuccess);
+  CHECK(found == captured);
+  for (int launch = 0; launch < 2; ++launch) {
+    Gate gate;
+    REQUIRE(cudaGraphExecEventRecordNodeSetEvent(executable, nodes[1], event) == cudaSuccess);
+    gate.close(stream);
+    REQUIRE(cudaGraphLaunch(executable, stream) == cudaSuccess);
+    REQUIRE(cudaStreamWaitEvent(other, event) == cudaSuccess);
+    start(add_to, 1, 1, other, seen.get(), 1);
+    CHECK(cudaStreamQuery(other) == cudaErrorNotReady);
+    CHECK(cudaEventQuery(event) == cudaErrorNotReady);
+    gate.open();
+    CHECK(seen.values(other) == std::vector{launch + 1});
+    CHECK(cudaEventQuery(event) == cudaSuccess);
+    CHECK(value.values(stream) == std::vector{1 + 11 * (launch + 1)});
+  }
+  CHECK(cudaEventQuery(captured) == cudaSuccess);  // never recorded
+  cudaGraphExecDestroy(executable);
+  cudaGraphDestroy(graph);
+  for (const cudaEvent_t old : {captured, event}) cudaEventDestroy(old);
+}
