@@ -34,8 +34,9 @@ struct AllReduceInfo {
   WireType wire = WireType::fp32;
   // False if the arrays are left unchanged, to measure the cost of communication; not for training.
   bool reduces = true;
-  bool all_verbs = false;  // whether reduce-scatter, all-gather and exact operations can be enqueued
-  bool common = false;     // whether ranks share an array in Memory::common; else it is like Memory::own
+  bool all_verbs = false;    // whether reduce-scatter, all-gather and exact operations can be enqueued
+  bool takes_marks = false;  // whether Request::since can be set
+  bool common = false;       // whether ranks share an array in Memory::common; else it is like Memory::own
 };
 
 // All-reduces (sums) float32 arrays over all ranks, in place, while the caller goes on computing. This is the interface
@@ -60,6 +61,9 @@ class AllReduce {
     bool exact = false;  // see Collective
     Next next = Next::compute;
     std::size_t bucket = 0;  // names the all-reduce in reports and timelines
+    // The lane's mark since which no work on the lane accesses the array; none: the time of enqueue(). REQUIRES:
+    // info().takes_marks.
+    std::optional<Mark> since{};
   };
 
   explicit AllReduce(AllReduceInfo info,

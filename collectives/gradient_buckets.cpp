@@ -71,10 +71,10 @@ void GradientBuckets::begin_step() {
   complete_ = 0;
 }
 
-void GradientBuckets::ready(std::size_t elements) {
+void GradientBuckets::ready(std::size_t elements, const std::optional<Mark>& since) {
   for (; complete_ < size() && range(complete_).end <= elements; ++complete_)
     if (!is_deferred(complete_))
-      enqueue(complete_, complete_ + 1 == size() ? AllReduce::Next::wait : AllReduce::Next::compute);
+      enqueue(complete_, complete_ + 1 == size() ? AllReduce::Next::wait : AllReduce::Next::compute, since);
 }
 
 void GradientBuckets::send_deferred() {
@@ -82,16 +82,15 @@ void GradientBuckets::send_deferred() {
   for (std::size_t bucket = deferred_.end; bucket-- > deferred_.begin;) enqueue(bucket, AllReduce::Next::compute);
 }
 
-void GradientBuckets::enqueue(std::size_t bucket, AllReduce::Next next) {
-  times_[bucket] = {.ready = lane_->mark(), .wait_begin = {}, .wait_end = {}};
-  sent_[bucket] = {start(bucket, next), false};
+void GradientBuckets::enqueue(std::size_t bucket, AllReduce::Next next, const std::optional<Mark>& since) {
+  times_[bucket] = {.ready = since ? *since : lane_->mark(), .wait_begin = {}, .wait_end = {}};
+  sent_[bucket] = {start(bucket, {.next = next, .bucket = bucket, .since = since}), false};
 }
 
-AllReduce::Ticket GradientBuckets::start(std::size_t bucket, AllReduce::Next next) {
+AllReduce::Ticket GradientBuckets::start(std::size_t bucket, AllReduce::Request request) {
   const DeviceView values = gradients_.slice(range(bucket).begin * sizeof(float), range(bucket).size() * sizeof(float));
-  if (bucket > 0 && scatters_)
-    return all_reduce_->enqueue(values, {.verb = Verb::reduce_scatter, .next = next, .bucket = bucket});
-  return all_reduce_->enqueue(values, {.next = next, .bucket = bucket});
+  if (bucket > 0 && scatters_) request.verb = Verb::reduce_scatter;
+  return all_reduce_->enqueue(values, request);
 }
 
 void GradientBuckets::join(std::size_t bucket) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -72,8 +73,9 @@ class GradientBuckets {
   const Times& times(std::size_t bucket) const { return times_[bucket]; }  // in the last step that sent it
 
   void begin_step();  // REQUIRES: all buckets from the last step, except for deferred ones, have been waited for
-  // Gradients [0, elements) are final: enqueues the buckets that are complete, except for deferred ones.
-  void ready(std::size_t elements);
+  // Gradients [0, elements) are final: enqueues the buckets that are complete, except for deferred ones. `since`: see
+  // AllReduce::Request.
+  void ready(std::size_t elements, const std::optional<Mark>& since = {});
   void send_deferred();           // enqueues the deferred buckets. REQUIRES: all gradients are final
   void join(std::size_t bucket);  // later work on the lane sees the bucket's reduced gradients in the arena
   void wait(std::size_t bucket);  // and so does peek()
@@ -86,8 +88,8 @@ class GradientBuckets {
     bool awaited = true;
   };
 
-  void enqueue(std::size_t bucket, AllReduce::Next next);
-  AllReduce::Ticket start(std::size_t bucket, AllReduce::Next next);
+  void enqueue(std::size_t bucket, AllReduce::Next next, const std::optional<Mark>& since = {});
+  AllReduce::Ticket start(std::size_t bucket, AllReduce::Request request);
 
   Lane* lane_;
   DeviceView gradients_;

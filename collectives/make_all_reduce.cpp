@@ -16,14 +16,18 @@ class NoAllReduce final : public AllReduce {
  public:
   // `reduces`: whether this is a valid all-reduce nevertheless, as it is with a single rank.
   NoAllReduce(Device& device, std::string description, bool reduces)
-      : AllReduce({.description = std::move(description), .order = "none", .reduces = reduces, .all_verbs = reduces}),
+      : AllReduce({.description = std::move(description),
+                   .order = "none",
+                   .reduces = reduces,
+                   .all_verbs = reduces,
+                   .takes_marks = reduces}),
         device_(device) {}
 
   DeviceView allocate(std::size_t bytes, Memory) override {
     return memory_.emplace_back(device_.allocate(bytes)).view();
   }
-  Ticket enqueue(DeviceView, const Request&) override {
-    final_[++last_ % kRemembered] = device_.mark();
+  Ticket enqueue(DeviceView, const Request& request) override {
+    final_[++last_ % kRemembered] = request.since ? *request.since : device_.mark();
     return last_;
   }
   Range chunk(std::size_t count) const override { return {0, count}; }

@@ -98,7 +98,8 @@ class Op {
 class Recording {
  public:
   virtual ~Recording() = default;
-  virtual void replay() = 0;
+  // Returns this replay's marks, one for each that the recorded work set. Valid until the next call.
+  virtual std::span<const Mark> replay() = 0;
 };
 
 // Dynamic loss scaling (Micikevicius et al., "Mixed precision training", ICLR 2018), for gradients in a 16-bit type
@@ -179,7 +180,7 @@ class Device : public Lane {
   virtual void finish() {}  // waits until all work on the lane is done
 
   // Records the work that work() enqueues, without doing it. Work that has never run before may not be recordable.
-  // REQUIRES: info().records.
+  // Marks that work() sets are not valid, but Recording::replay() returns valid marks. REQUIRES: info().records.
   virtual std::unique_ptr<Recording> record(const std::function<void()>& work);
 
   // Calls work(), which enqueues work on a lane beside this lane: it may run before the work that is on this lane now,

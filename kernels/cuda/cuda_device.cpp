@@ -12,7 +12,6 @@
 #include "kernels/cuda/runtime/compute_lane.h"
 #include "kernels/cuda/runtime/layout.h"
 #include "kernels/cuda/runtime/number.h"
-#include "kernels/cuda/runtime/recording.h"
 #include "kernels/cuda/vendor/nvjpeg_decoder.h"
 #include "kernels/cuda/vendor/tuned_matmul.h"
 
@@ -208,8 +207,20 @@ void CudaDevice::run_beside(const std::function<void()>& work) {
   check(cudaStreamWaitEvent(lane(), beside_done_.get()));
 }
 
+Mark CudaDevice::mark() {
+  if (recorder_ == nullptr) return {0, clock_.mark(lane())};
+  recorder_->mark();
+  return {};
+}
+
 std::unique_ptr<Recording> CudaDevice::record(const std::function<void()>& work) {
-  return cuda::record(lane(), work);
+  Recorder recorder(lane(), clock_);
+  recorder_ = &recorder;
+  const auto end = [this] { recorder_ = nullptr; };
+  const OnError ended(end);
+  auto recording = recorder.record(work);
+  end();
+  return recording;
 }
 
 cudaStream_t compute_lane(Device& device) {

@@ -3,6 +3,7 @@
 #include "kernels/cuda/ops/loops/context.h"
 #include "kernels/cuda/ops/update/loss_scaling.h"
 #include "kernels/cuda/runtime/lane_clock.h"
+#include "kernels/cuda/runtime/recording.h"
 #include "kernels/cuda/runtime/upload.h"
 #include "kernels/device.h"
 
@@ -42,7 +43,7 @@ class CudaDevice final : public Device {
   void cast_params(DeviceView weights, DeviceView copies) override;
   LossScaling* loss_scaling() override { return scaling_.get(); }
   void finish() override;
-  Mark mark() override { return {0, clock_.mark(lane())}; }
+  Mark mark() override;
   double seconds(const Mark& mark) override { return mark.number == 0 ? mark.seconds : clock_.seconds(mark.number); }
   void await(const Mark& mark) override { clock_.await(lane(), mark.number); }
   void run_beside(const std::function<void()>& work) override;
@@ -52,6 +53,7 @@ class CudaDevice final : public Device {
   const int number_;
   Context context_;
   LaneClock clock_;
+  Recorder* recorder_ = nullptr;  // in record()
   Uploader uploader_;
   Stream side_;    // for peek()
   Buffer peeked_;  // pinned memory, too

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <limits>
+#include <utility>
 
 #include "kernels/base/error.h"
 #include "kernels/base/lane_span.h"
@@ -189,7 +190,7 @@ void Network::bind_step(std::size_t node, const Parameters& parameters) {
   for (const Parameter* p : own)
     begins.push_back(parameters.has_gradient(node, *p) ? std::optional(p->offset / sizeof(float)) : std::nullopt);
   step.op->report_gradients([this, begins = std::move(begins)](std::size_t parameter, std::size_t values) {
-    if (begins[parameter]) (*ready_)(*begins[parameter] + values);
+    if (begins[parameter]) (*ready_)(*begins[parameter] + values, {});
   });
 }
 
@@ -253,7 +254,8 @@ void Network::sum_over_ranks(const SumOverRanks& sum) {
 
 void Network::stop_at(const Stops& stops) {
   plan_forward(stops.forward);
-  plan_backward(stops.backward);
+  plan_backward(stops);
+  joined_ = {};
 }
 
 // The arena is in backward's order, so forward needs the arena's end first.
@@ -264,8 +266,8 @@ void Network::plan_forward(std::span<const std::size_t> stops) {
     const std::size_t i = order()[k], before = from;
     from = std::min(from, steps_[i].parameters_from);
     const auto crossed = [&](std::size_t stop) { return from < stop && stop <= before; };
-    if (forward_.empty() || !recordable(i) || !forward_.back().recordable || std::ranges::any_of(stops, crossed))
-      forward_.push_back({{k, k + 1}, from, recordable(i), nullptr});
+    if (forward_.empty() || !recordable(i) || !forward_.back().work.recordable || std::ranges::any_of(stops, crossed))
+      forward_.push_back({{k, k + 1}, from, {recordable(i)}});
     forward_.back().steps.end = k + 1;
     forward_.back().place = from;
   }
@@ -273,7 +275,7 @@ void Network::plan_forward(std::span<const std::size_t> stops) {
 
 // A layer's gradients are final only when all before them in the arena are: a layer that runs after the other readers
 // of the same input is before them there.
-void Network::plan_backward(std::span<const std::size_t> stops) {
+void Network::plan_backward(const Stops& stops) {
   backward_.clear();
   std::vector<std::size_t> pending;  // for each layer, where the gradients begin that are computed after this layer's
   for (std::size_t from = std::numeric_limits<std::size_t>::max(); const std::size_t i : order()) {
@@ -287,40 +289,68 @@ void Network::plan_backward(std::span<const std::size_t> stops) {
     if (!steps_[i].runs_backward) continue;
     if (steps_[i].parameters.size() > 0) computed = std::max(computed, steps_[i].parameters.end);
     final = std::min(computed, pending[k]);
-    if (stopped || !recordable(i)) backward_.push_back({{k, k + 1}, final, recordable(i), nullptr});
+    if (stopped || !recordable(i)) backward_.push_back({{k, k + 1}, final, {recordable(i)}});
     backward_.back().steps.begin = k;
     backward_.back().place = final;
     const auto reached = [&](std::size_t stop) { return before < stop && stop <= final; };
-    stopped = !recordable(i) || std::ranges::any_of(stops, reached);
+    stopped = !recordable(i) || std::ranges::any_of(stops.backward, reached);
+    if (std::ranges::any_of(stops.marks, reached)) backward_.back().marked.push_back({k, final});
   }
+  for (CapturedSegment& segment : backward_)  // the end needs no mark
+    std::erase_if(segment.marked, [&](const MarkedPlace& marked) { return marked.place == segment.place; });
 }
 
 // The first run is not recorded, because the vendor's library may plan and allocate memory in it. Nor are runs with
 // spans for every layer, whose marks are part of the work.
 template <class Work>
-void Network::run(CapturedSegment& segment, const Work& work) {
-  const bool traced = lane_ != nullptr && lane_->recording();
-  if (!segment.recordable || traced || !segment.done_before) {
+void Network::run(Repeated& repeated, const Work& work) {
+  marks_.clear();
+  if (!repeated.recordable || traced() || !repeated.done_before) {
     work();
-    segment.done_before = true;
+    repeated.done_before = true;
     return;
   }
-  if (segment.recording == nullptr) segment.recording = device_.record(work);
-  segment.recording->replay();
+  if (repeated.recording == nullptr) repeated.recording = device_.record(work);
+  const auto marks = repeated.recording->replay();
+  marks_.assign(marks.begin(), marks.end());
 }
 
-void Network::forward(const Needed& needed) {
+// Whether nothing can come between the passes.
+bool Network::can_join() const {
+  return !traced() && !links_.send_output && !links_.receive_output_gradient && !backward_.empty() &&
+         forward_.back().work.recordable && backward_.front().work.recordable;
+}
+
+void Network::use_weight(float sample_weight) {
+  if (sample_weight != recorded_weight_) {
+    for (CapturedSegment& segment : backward_) segment.work.recording = nullptr;
+    joined_.recording = nullptr;
+  }
+  recorded_weight_ = sample_weight;
+}
+
+void Network::forward(const Needed& needed, const std::optional<float>& then_backward) {
   if (links_.receive_input) links_.receive_input(entering_.view());
   {
     const LaneSpan all(device_, lane_, "forward");
+    begun_ = then_backward && can_join();
+    if (begun_) use_weight(*then_backward);
     for (CapturedSegment& segment : forward_) {
       needed(segment.place);
-      run(segment, [&] {
-        for (std::size_t k = segment.steps.begin; k < segment.steps.end; ++k) forward_layer(order()[k]);
-      });
+      if (begun_ && &segment == &forward_.back())
+        run(joined_, [&] {
+          forward_segment(segment);
+          backward_segment(backward_.front(), *then_backward);
+        });
+      else
+        run(segment.work, [&] { forward_segment(segment); });
     }
   }
   if (links_.send_output) links_.send_output(value(Graph::output(nodes_.end - 1)));
+}
+
+void Network::forward_segment(const CapturedSegment& segment) {
+  for (std::size_t k = segment.steps.begin; k < segment.steps.end; ++k) forward_layer(order()[k]);
 }
 
 void Network::backward(float sample_weight, const Ready& ready) {
@@ -332,16 +362,24 @@ void Network::backward(float sample_weight, const Ready& ready) {
 
 void Network::backward_segments(float sample_weight, const Ready& ready) {
   const LaneSpan all(device_, lane_, "backward");
-  if (sample_weight != recorded_weight_)
-    for (CapturedSegment& segment : backward_) segment.recording = nullptr;
-  recorded_weight_ = sample_weight;
+  use_weight(sample_weight);
   ready_ = &ready;
   std::size_t final = 0;
   for (CapturedSegment& segment : backward_) {
-    run(segment, [&] {
-      for (std::size_t k = segment.steps.end; k-- > segment.steps.begin;) backward_layer(order()[k], sample_weight);
-    });
-    if (segment.place > final) ready(final = segment.place);
+    if (!std::exchange(begun_, false)) run(segment.work, [&] { backward_segment(segment, sample_weight); });
+    for (std::size_t i = 0; i < segment.marked.size(); ++i) ready(segment.marked[i].place, marks_[i]);
+    if (segment.place > final) ready(final = segment.place, {});
+  }
+}
+
+void Network::backward_segment(const CapturedSegment& segment, float sample_weight) {
+  auto marked = segment.marked.begin();
+  for (std::size_t k = segment.steps.end; k-- > segment.steps.begin;) {
+    backward_layer(order()[k], sample_weight);
+    if (marked != segment.marked.end() && marked->step == k) {
+      marks_.push_back(device_.mark());
+      ++marked;
+    }
   }
 }
 

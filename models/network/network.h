@@ -102,6 +102,8 @@ class Network {
   // between two stops as one segment; other devices call back for every layer.
   struct Stops {
     std::vector<std::size_t> forward, backward;  // ascending
+    // Backward calls back for these when a whole segment has been enqueued, with a mark within the segment.
+    std::vector<std::size_t> marks{};
   };
   void stop_at(const Stops& stops);
 
@@ -111,12 +113,16 @@ class Network {
   // Called before every layer, or every recorded segment. Parameters from this position to the arena's end must be up
   // to date for this step.
   using Needed = std::function<void(std::size_t parameters_from)>;
-  void forward(const Needed& needed = [](std::size_t) {});
+  // `then_backward`: the sample weight of the backward() that follows, before any other work on the lane. Devices that
+  // record work may then record the last segment together with backward's first.
+  void forward(
+      const Needed& needed = [](std::size_t) {}, const std::optional<float>& then_backward = {});
 
   // Called with the number of gradients, from the arena's start, that are final: after a layer, a segment, or part of a
-  // large layer. See Op::backward for sample_weight.
-  using Ready = std::function<void(std::size_t gradients)>;
-  void backward(float sample_weight, const Ready& ready);
+  // large layer. `since`: the lane's mark at which they became final; none: now. See Op::backward for sample_weight.
+  using Ready = std::function<void(std::size_t gradients, const std::optional<Mark>& since)>;
+  void backward(
+      float sample_weight, const Ready& ready = [](std::size_t, const std::optional<Mark>&) {});
 
   LossSums loss() const;  // from the last forward or, in training with a LanguageModelHead, the last backward
 
@@ -135,14 +141,23 @@ class Network {
     bool forward_is_fused = false, backward_is_fused = false;
   };
 
+  // Work that is recorded when it is repeated.
+  struct Repeated {
+    bool recordable = true;
+    std::unique_ptr<Recording> recording{};
+    bool done_before = false;
+  };
+  // Within a segment of backward: the gradients up to `place` are final after a layer, which Stops::marks reports.
+  struct MarkedPlace {
+    std::size_t step, place;
+  };
   // Layers that run, and are recorded, together.
   struct CapturedSegment {
     Range steps;  // in ActivationPlan::order()
     // In the arena: forward needs the parameters from here on, or backward's gradients are final up to here.
     std::size_t place;
-    bool recordable = true;
-    std::unique_ptr<Recording> recording;
-    bool done_before = false;
+    Repeated work{};
+    std::vector<MarkedPlace> marked{};
   };
 
   std::unique_ptr<Op> plan_node(std::size_t node, bool runs_backward, std::vector<TensorSpec> layouts) const;
@@ -159,9 +174,14 @@ class Network {
   DeviceView view(const ActivationPlan::Piece& piece) const { return activation_plan_.view(piece, activations_); }
   bool recordable(std::size_t step) const { return device_.info().records && !steps_[step].op->info().sums_over_ranks; }
   void plan_forward(std::span<const std::size_t> stops);
-  void plan_backward(std::span<const std::size_t> stops);
+  void plan_backward(const Stops& stops);
+  bool traced() const { return lane_ != nullptr && lane_->recording(); }
+  bool can_join() const;
+  void use_weight(float sample_weight);
   template <class Work>
-  void run(CapturedSegment& segment, const Work& work);
+  void run(Repeated& repeated, const Work& work);
+  void forward_segment(const CapturedSegment& segment);
+  void backward_segment(const CapturedSegment& segment, float sample_weight);
   void backward_segments(float sample_weight, const Ready& ready);
   void forward_layer(std::size_t step);
   void backward_layer(std::size_t step, float sample_weight);
@@ -184,7 +204,10 @@ class Network {
   std::optional<EmbeddingGradient> embedding_gradient_;
   ActivationArena unread_gradients_;                 // for frozen parameters, from operations that do not skip them
   std::vector<CapturedSegment> forward_, backward_;  // in execution order
-  float recorded_weight_ = 0;                        // sample_weight in backward_'s recordings
+  Repeated joined_;                                  // forward_'s last and backward_'s first
+  bool begun_ = false;                               // forward() has run joined_, and backward() goes on after it
+  std::vector<Mark> marks_;                          // in the segment that ran last
+  float recorded_weight_ = 0;                        // sample_weight in the recordings of backward
   const Ready* ready_ = nullptr;                     // the current backward()'s
   TraceLane* lane_ = nullptr;
   StageLinks links_;

@@ -230,7 +230,7 @@ std::vector<LayerProfile> profile_layers(Model& model, const Batch& batch, doubl
   Device& device = model.device();
   network.load(batch.images, batch.labels_of({0, batch.size()}), batch.keys);
   const Mark begun = device.mark();
-  pass(network, batch, [](std::size_t) {});
+  pass(network, batch, [](std::size_t, const std::optional<Mark>&) {});
   const Mark ended = device.mark();
   const auto passes = static_cast<std::size_t>(
       std::clamp<double>(seconds / (device.seconds(ended) - device.seconds(begun)), kFewestPasses, kMostPasses));
@@ -242,7 +242,7 @@ std::vector<LayerProfile> profile_layers(Model& model, const Batch& batch, doubl
   const auto bytes = gradient_bytes(model);
   EarlyReports early(device, bytes);
   for (std::size_t i = 0; i < passes; ++i) {
-    pass(network, batch, [&early](std::size_t gradients) { early.add(gradients); });
+    pass(network, batch, [&early](std::size_t gradients, const std::optional<Mark>&) { early.add(gradients); });
     resolve(device, lane, lane.spans().size());
     early.end_pass([&](std::size_t layer) { return lane.spans()[i * places.count + *places.backward[layer]].begin; });
   }

@@ -53,20 +53,21 @@ Range late_buckets(std::span<const Range> buckets, std::size_t from, std::size_t
 }
 
 GradientBuckets cut_gradients(Model& model, AllReduce& all_reduce, const BucketOptions& options, std::size_t slots,
-                              const Range& table, bool scatters, bool ends_late) {
+                              const Range& table, const BucketUse& use) {
   // In a large bucket, the step's metrics would be final only when the device has nearly nothing left to do.
   const bool apart = is_alone(all_reduce);
   std::vector<Range> plan = plan_buckets(model.parameters(), options, all_reduce, slots, apart);
   const Range deferred = deferred_buckets(plan, table.end, options.deferred);
   Network::Stops stops;
+  const bool marks = all_reduce.info().takes_marks && !use.adds_parts;
   for (std::size_t bucket = 0; bucket < plan.size(); ++bucket) {
-    if (scatters || (deferred.begin <= bucket && bucket < deferred.end)) stops.forward.push_back(plan[bucket].end);
-    stops.backward.push_back(plan[bucket].end);
+    if (use.scatters || (deferred.begin <= bucket && bucket < deferred.end)) stops.forward.push_back(plan[bucket].end);
+    (marks ? stops.marks : stops.backward).push_back(plan[bucket].end);
   }
-  if (const Range late = late_buckets(plan, table.end, options.late); ends_late && late.size() > 0)
+  if (const Range late = late_buckets(plan, table.end, options.late); use.ends_late && late.size() > 0)
     stops.forward = {plan[late.end - 1].end};
   model.stop_at(stops);
-  return {model.device(), model.parameters().gradients(), std::move(plan), all_reduce, deferred, scatters};
+  return {model.device(), model.parameters().gradients(), std::move(plan), all_reduce, deferred, use.scatters};
 }
 
 }  // namespace annulus

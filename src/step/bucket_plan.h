@@ -29,9 +29,16 @@ std::vector<Range> plan_buckets(const Parameters& parameters, const BucketOption
 // stop in forward ends a captured segment.
 Range late_buckets(std::span<const Range> buckets, std::size_t from, std::size_t least);
 
+// What a synchronous step does with buckets.
+struct BucketUse {
+  bool scatters = false;    // see GradientBuckets
+  bool ends_late = false;   // see Updater
+  bool adds_parts = false;  // adds earlier parts' gradients before a bucket is sent
+};
+
 // Buckets of a synchronous step's gradients. `table`: see tied_table(); forward needs it first, so it is not deferred.
-// `scatters`: see GradientBuckets. `ends_late`: see Updater. Stops the model's passes at the buckets' ends.
+// Stops the model's passes at the buckets' ends; in backward only if there is something to do, else a mark is enough.
 GradientBuckets cut_gradients(Model& model, AllReduce& all_reduce, const BucketOptions& options, std::size_t slots,
-                              const Range& table, bool scatters, bool ends_late = false);
+                              const Range& table, const BucketUse& use);
 
 }  // namespace annulus

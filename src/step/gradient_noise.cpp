@@ -69,11 +69,12 @@ void PartNormProbe::begin_step(std::size_t global_batch) {
   found_ = {};
 }
 
-void PartNormProbe::ready(std::size_t gradients) {
-  if (!active_) return;
+bool PartNormProbe::ready(std::size_t gradients) {
+  if (!active_) return false;
   if (measured_ == 0) settle();
   optimizer_.add_squares({measured_, gradients});
   measured_ = gradients;
+  return true;
 }
 
 void PartNormProbe::end_part(std::size_t samples) {

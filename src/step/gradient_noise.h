@@ -66,7 +66,8 @@ class PartNormProbe {
 
   void request() { requested_ = true; }  // measures the next step
   void begin_step(std::size_t global_batch);
-  void ready(std::size_t gradients);  // of the part [0, gradients) are final, in floats
+  // Of the part [0, gradients) are final, in floats. Returns whether it enqueued work that reads some of them.
+  bool ready(std::size_t gradients);
   void end_part(std::size_t samples);
   PartNorms take();  // of the last step; no parts if it was not measured
 

@@ -1,6 +1,13 @@
 #include "src/step/passes.h"
 
 namespace annulus {
+namespace {
+
+float weight_of(std::size_t samples) {
+  return 1.0f / static_cast<float>(samples);
+}
+
+}  // namespace
 
 std::span<const std::uint8_t> samples_of(const Batch& batch, const BatchPart& part) {
   const std::size_t bytes = batch.size() == 0 ? 0 : batch.images.size() / batch.size();
@@ -13,24 +20,25 @@ void Passes::load(const Batch& batch, const BatchPart& part) {
                      std::span(batch.keys).subspan(part.samples.begin, part.samples.size()));
 }
 
-void Passes::forward(const BatchPart& part, const Network::Needed& needed) {
+void Passes::forward(const BatchPart& part, std::size_t samples, const Network::Needed& needed) {
   if (part.samples.size() == 0) return needed(0);
   activity_.enter(Activity::Phase::forward);
-  network(part).forward([&](std::size_t parameters) {
+  const auto tick = [&](std::size_t parameters) {
     tick_();
     needed(parameters);
-  });
+  };
+  network(part).forward(tick, weight_of(samples));
 }
 
 void Passes::backward(const BatchPart& part, std::size_t samples, const Network::Ready& ready) {
   activity_.enter(Activity::Phase::backward);
   if (part.samples.size() == 0) {
     model_.device().zero(written());
-    return ready(model_.parameters().gradients().bytes / sizeof(float));
+    return ready(model_.parameters().gradients().bytes / sizeof(float), {});
   }
-  network(part).backward(1.0f / static_cast<float>(samples), [&](std::size_t gradients) {
+  network(part).backward(weight_of(samples), [&](std::size_t gradients, const std::optional<Mark>& since) {
     tick_();
-    ready(gradients);
+    ready(gradients, since);
   });
 }
 

@@ -22,8 +22,9 @@ class Passes {
       : model_(model), activity_(activity), tick_(std::move(tick)) {}
 
   void load(const Batch& batch, const BatchPart& part);
-  // `needed`: see Network::forward(); called with 0 if the part is empty.
-  void forward(const BatchPart& part, const Network::Needed& needed);
+  // `samples`: of the backward pass, which follows before any other work on the lane, except in a pipeline. `needed`:
+  // see Network::forward(); called with 0 if the part is empty.
+  void forward(const BatchPart& part, std::size_t samples, const Network::Needed& needed);
   // Gradients become the part's share of a mean over `samples` samples, zeros if it is empty. `ready`: see
   // Network::backward().
   void backward(const BatchPart& part, std::size_t samples, const Network::Ready& ready);

@@ -73,8 +73,8 @@ StepMetrics RoundStep::conclude() {
 void RoundStep::compute(const Batch& batch, const BatchPart& part) {
   const std::size_t samples = mean_over(part);
   begin_part(part.number);
-  passes_.forward(part, [](std::size_t) {});
-  exchange_->backward(batch, part, samples, [](std::size_t) {});
+  passes_.forward(part, samples, [](std::size_t) {});
+  exchange_->backward(batch, part, samples, [](std::size_t, const std::optional<Mark>&) {});
   const float weight = static_cast<float>(samples) / static_cast<float>(batch.step.global_batch());
   device_.add_scaled(slots_.metrics(parameters().gradients()), weight, metrics_.view());
   end_part(part.number);

@@ -9,9 +9,11 @@ namespace annulus {
 namespace {
 
 GradientBuckets cut_for_step(const StepTools& tools, const BucketOptions& buckets, const UpdateShare& share,
-                             float clip_norm) {
+                             const StepOptions& options) {
+  const bool adds_parts = options.parts > 1 || options.shards > 0;
   return cut_gradients(tools.model, tools.all_reduce, buckets, MetricsSlots(tools.model).bytes(),
-                       tied_table(tools.model), share.scatters(), ends_late(tools, share, clip_norm));
+                       tied_table(tools.model),
+                       {share.scatters(), ends_late(tools, share, options.clip_norm), adds_parts});
 }
 
 PartPlan cut_share(const StepOptions& options) {
@@ -25,7 +27,7 @@ PartPlan cut_share(const StepOptions& options) {
 
 SynchronousStep::SynchronousStep(const StepTools& tools, const BucketOptions& buckets, const StepOptions& options,
                                  std::unique_ptr<UpdateShare> share)
-    : Step(tools, cut_for_step(tools, buckets, *share, options.clip_norm), cut_share(options),
+    : Step(tools, cut_for_step(tools, buckets, *share, options), cut_share(options),
            make_tick(tools.activity, options.pipeline), {.meets = options.pipeline == nullptr || options.ranks > 1}),
       bucket_options_(buckets),
       table_(tied_table(tools.model)),
@@ -53,24 +55,25 @@ void SynchronousStep::plan(const StepOptions& options) {
 
 void SynchronousStep::continue_with(const StepOptions& options) {
   parts_ = cut_share(options);
-  buckets_ = cut_for_step(tools_, bucket_options_, *share_, options.clip_norm);
+  buckets_ = cut_for_step(tools_, bucket_options_, *share_, options);
   plan(options);
   clock_.discard();
 }
 
 // Sends gradients bucket by bucket as they become final.
 void SynchronousStep::compute(const Batch& batch, std::span<const BatchPart> parts, const ControlFlags& flags) {
-  part_norms_.begin_step(batch.step.global_batch());
+  const std::size_t samples = batch.step.global_batch();
+  part_norms_.begin_step(samples);
   stack_.begin(parts.size());
   exchange_->begin(batch, parts.back());
   for (const PipelinePass pass : parts_.schedule()) {
     const BatchPart& part = parts[pass.part];
     if (pass.kind == PipelinePass::Kind::forward) {
       if (part.number > 0) passes_.load(batch, part);
-      passes_.forward(part, [this](std::size_t parameters) { updater_.finish_from(parameters); });
+      if (part.last) write(flags);
+      passes_.forward(part, samples, [this](std::size_t parameters) { updater_.finish_from(parameters); });
       continue;
     }
-    if (part.last) begin_sending(flags);
     backward(batch, part);
     part_norms_.end_part(part.samples.size());
   }
@@ -78,25 +81,29 @@ void SynchronousStep::compute(const Batch& batch, std::span<const BatchPart> par
   buckets_.send_deferred();
 }
 
-void SynchronousStep::begin_sending(ControlFlags flags) {
+// Before the last part's passes, between which the lane may have no place for it.
+void SynchronousStep::write(ControlFlags flags) {
   flags.diverged = tools_.optimizer.diverged() ? 1.0f : 0.0f;
   slots_.write(gradients(), flags);
-  stack_.begin_last();
-  buckets_.begin_step();
 }
 
 void SynchronousStep::backward(const Batch& batch, const BatchPart& part) {
   const std::size_t samples = batch.step.global_batch();
-  if (part.last) return exchange_->backward(batch, part, samples, [this](std::size_t count) { send(count); });
-  exchange_->backward(batch, part, samples, [this](std::size_t count) { part_norms_.ready(count); });
-  stack_.push();
+  using Since = std::optional<Mark>;
+  if (!part.last) {
+    exchange_->backward(batch, part, samples, [this](std::size_t count, const Since&) { part_norms_.ready(count); });
+    return stack_.push();
+  }
+  stack_.begin_last();
+  buckets_.begin_step();
+  exchange_->backward(batch, part, samples, [this](std::size_t count, const Since& since) { send(count, since); });
 }
 
 // The first `count` gradients of the last part are final.
-void SynchronousStep::send(std::size_t count) {
-  part_norms_.ready(count);
+void SynchronousStep::send(std::size_t count, const std::optional<Mark>& since) {
+  const bool measured = part_norms_.ready(count);
   stack_.add(count);
-  buckets_.ready(count);
+  buckets_.ready(count, measured ? std::nullopt : since);
 }
 
 StepMetrics SynchronousStep::conclude() {

@@ -28,9 +28,9 @@ class SynchronousStep final : public Step {
   void plan(const StepOptions& options);
   void compute(const Batch& batch, std::span<const BatchPart> parts, const ControlFlags& flags) override;
   StepMetrics conclude() override;
-  void begin_sending(ControlFlags flags);
+  void write(ControlFlags flags);
   void backward(const Batch& batch, const BatchPart& part);
-  void send(std::size_t gradients);
+  void send(std::size_t gradients, const std::optional<Mark>& since);
   StepMetrics metrics();
 
   DeviceView gradients() const { return tools_.model.parameters().gradients(); }

@@ -10,9 +10,9 @@ TiedEmbedding::TiedEmbedding(const StepTools& tools, Passes& passes, std::size_t
 
 void TiedEmbedding::backward(const Batch& batch, const BatchPart& part, std::size_t samples,
                              const Network::Ready& ready) {
-  passes_.backward(part, samples, [](std::size_t) {});
+  passes_.backward(part, samples, [](std::size_t, const std::optional<Mark>&) {});
   if (part.samples.size() > 0) rows_.add_own(windows(batch, part), form(), *passes_.network(part).embedding_gradient());
-  ready(model_.parameters().gradients().bytes / sizeof(float));
+  ready(model_.parameters().gradients().bytes / sizeof(float), {});
 }
 
 std::span<const std::int32_t> TiedEmbedding::windows(const Batch& batch, const BatchPart& part) const {

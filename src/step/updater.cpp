@@ -116,14 +116,15 @@ void Updater::update_late() {
   clock_.add(StepClock::Kind::optimizer, {begun, device_.mark()});
 }
 
-// An update that needs only a single bucket's gradients runs beside the rest of backward, and the lane waits for it.
+// An update that needs only a single bucket's gradients runs beside the rest of backward, and the lane waits for it;
+// beside the last bucket there is none.
 // Nothing that is then still on the lane reads the bucket's weights: a bucket is sent when the backward passes of all
 // its layers are done, and a layer's weights are read in its own passes only.
 void Updater::update(std::size_t bucket) {
   clock_.activity().enter(Activity::Phase::optimizer, bucket);
   const Mark begun = device_.mark();
   const LaneSpan span = clock_.span_from(begun, "update of bucket", static_cast<std::int64_t>(bucket + 1));
-  if (held_back_[bucket])
+  if (held_back_[bucket] || bucket + 1 == buckets_.size())
     share_.update(bucket);
   else
     device_.run_beside([&] {

@@ -138,7 +138,7 @@ struct Alone {
     Network& network = model.network(Mode::training, batch.size());
     network.load(batch.images, {batch.labels}, batch.keys);
     network.forward();
-    network.backward(1.0f / static_cast<float>(batch.size()), [](std::size_t) {});
+    network.backward(1.0f / static_cast<float>(batch.size()));
     optimizer.update({0, model.parameters().weights().bytes / sizeof(float)});
     return network.loss();
   }
@@ -149,7 +149,7 @@ struct Alone {
     Network& network = model.network(Mode::training, batch.size());
     network.load(batch.images, {batch.labels}, batch.keys);
     network.forward();
-    network.backward(1.0f / static_cast<float>(batch.size()), [](std::size_t) {});
+    network.backward(1.0f / static_cast<float>(batch.size()));
     double sum = 0;
     for (const Parameter& p : model.parameters().all())
       if (p.trained())
@@ -293,7 +293,7 @@ TEST_CASE("ranks that share an embedding between its uses train as one process d
     Network& network = alone.model.network(Mode::training, all.size());
     network.load(all.images, {all.labels});
     network.forward();
-    network.backward(1.0f / static_cast<float>(all.size()), [](std::size_t) {});
+    network.backward(1.0f / static_cast<float>(all.size()));
     std::vector<std::int32_t> embedded;
     take_tokens(windows_in(all.images), kShape.form(), kShape.vocabulary, 0, embedded);
     const auto& gradient = *network.embedding_gradient();

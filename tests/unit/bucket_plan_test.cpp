@@ -31,7 +31,7 @@ TEST_CASE("a single rank updates in few buckets, and reads the metrics before th
   const std::size_t end = model.parameters().gradients().bytes / sizeof(float);
   Ranks one(1), two(2);
   const auto cut = [&](AllReduce& ranks, const BucketOptions& options) {
-    return cut_gradients(model, ranks, options, 64, {}, false);
+    return cut_gradients(model, ranks, options, 64, {}, {});
   };
   CHECK(resolve({}, model.parameters(), one).bytes == 64 << 20);
   CHECK(resolve({.bytes = 4096}, model.parameters(), one).bytes == 4096);

@@ -55,7 +55,7 @@ struct Gpt {
     Network& network = model.network(Mode::training, batch);
     test::load_windows(network, windows);
     network.forward();
-    network.backward(1 / static_cast<float>(batch), [](std::size_t) {});
+    network.backward(1 / static_cast<float>(batch));
     const auto& gradient = *network.embedding_gradient();
     device->add_rows(gradient.rows, gradient.type, index.view(), gradient.width, gradient.table);
     return network.loss().loss / static_cast<double>(batch);

@@ -125,7 +125,7 @@ void check_against_pytorch(const std::string& name, int threads) {
   check_logits(model, *device, network, reference.root.dataset("logits").read<float>());
 
   std::size_t ready = 0;
-  network.backward(1.0f / static_cast<float>(batch), [&](std::size_t gradients) {
+  network.backward(1.0f / static_cast<float>(batch), [&](std::size_t gradients, const std::optional<Mark>&) {
     CHECK(gradients > ready);
     ready = gradients;
   });
@@ -186,7 +186,7 @@ TEST_CASE("gradients of a batch's shares sum to the gradient of the batch") {
     network.load(std::span(reference.images).subspan(begin * image, count * image),
                  {std::span(reference.labels).subspan(begin, count)});
     network.forward();
-    network.backward(1.0f / static_cast<float>(batch), [](std::size_t) {});
+    network.backward(1.0f / static_cast<float>(batch));
     std::vector<float> all;
     for (const Parameter& p : parameters.all()) {
       const auto values = read(*device, p, parameters.gradient(p));
@@ -214,6 +214,44 @@ TEST_CASE("without batch norm, inference equals the forward pass of training") {
   }
   CHECK(training.loss().loss == Approx(inference.loss().loss).epsilon(1e-6));
   CHECK(training.loss().measure == inference.loss().measure);
+}
+
+TEST_CASE("backward may be recorded together with forward, and marks show when gradients became final") {
+  const Reference reference("cnn");
+  const auto device = test::make_device(1);
+  Model model(*device, make_model("cnn", reference.task), Mode::training, 4);
+  model.parameters().initialize(3);
+  const DeviceView arena = model.parameters().gradients();
+  Network& network = model.network(Mode::training, 4);
+  network.load(reference.images, {reference.labels});
+  const auto gradients = [&] { return test::floats_of(*device, arena); };
+  network.forward();
+  network.backward(0.25f);
+  const std::vector<float> expected = gradients();
+  Network::Stops stops;
+  for (const Parameter& p : model.parameters().updated()) stops.marks.push_back((p.offset + p.bytes) / sizeof(float));
+  model.stop_at(stops);
+  const auto ignored = [](std::size_t) {};
+  for (int repeated = 0; repeated < 4; ++repeated) {
+    device->zero(arena);
+    std::vector<std::size_t> reported;
+    std::vector<double> since;
+    network.forward(ignored, 0.25f);
+    network.backward(0.25f, [&](std::size_t count, const std::optional<Mark>& mark) {
+      reported.push_back(count);
+      if (mark) since.push_back(device->seconds(*mark));
+    });
+    CHECK(gradients() == expected);
+    CHECK(std::ranges::is_sorted(reported));
+    CHECK(reported.size() > 2);
+    CHECK(reported.back() == arena.bytes / sizeof(float));
+    CHECK(since.size() == (device->info().records ? reported.size() - 1 : 0));
+    CHECK(std::ranges::is_sorted(since));
+  }
+  network.forward(ignored, 0.5f);
+  network.backward(0.5f);
+  const std::vector<float> twice = gradients();
+  for (std::size_t i = 0; i < twice.size(); ++i) REQUIRE(twice[i] == Approx(2 * expected[i]).margin(1e-30));
 }
 
 TEST_CASE("only training with dropout requires sample keys") {

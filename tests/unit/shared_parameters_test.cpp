@@ -210,7 +210,7 @@ TEST_CASE("gradients of shared parameters are final when they are reported") {
   Network& network = trial.network();
   network.load(trial.samples.images, {trial.samples.labels}, trial.samples.keys);
   network.forward();
-  network.backward(1, [&](std::size_t count) {
+  network.backward(1, [&](std::size_t count, const std::optional<Mark>&) {
     reported.push_back(test::floats_of(*trial.device, arena.slice(0, count * sizeof(float))));
   });
   const auto final = test::floats_of(*trial.device, arena);

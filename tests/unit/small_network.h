@@ -35,7 +35,7 @@ struct Samples {
 inline void run(Network& network, const Samples& samples, float weight) {
   network.load(samples.images, {samples.labels}, samples.keys);
   network.forward();
-  network.backward(weight, [](std::size_t) {});
+  network.backward(weight);
 }
 
 // Loads windows of tokens, {batch, length + 1}.

@@ -206,7 +206,7 @@ TEST_CASE("the gradient of a shared embedding is that of both of its uses") {
   const auto run = [&] {
     test::load_windows(network, windows);
     network.forward();
-    network.backward(1, [](std::size_t) {});
+    network.backward(1);
     return network.loss().loss;
   };
   run();
@@ -267,7 +267,7 @@ TEST_CASE("gradients are final when they are reported, those of a large head in 
   };
   std::vector<std::size_t> ends;
   std::vector<std::vector<float>> reported;
-  network.backward(1, [&](std::size_t count) {
+  network.backward(1, [&](std::size_t count, const std::optional<Mark>&) {
     ends.push_back(count);
     reported.push_back(gradients(count));
   });

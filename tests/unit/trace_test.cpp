@@ -58,7 +58,7 @@ TEST_CASE("each layer has a forward span, and a backward span if it has a backwa
   model.record_to(&lane);
   Network& network = model.network(Mode::training, 2);  // planned after the lane was given
   network.forward();
-  network.backward(0.5f, [](std::size_t) {});
+  network.backward(0.5f);
   model.network(Mode::inference, 2).forward();  // evaluation is no step
 
   std::vector<std::string> expected, found;

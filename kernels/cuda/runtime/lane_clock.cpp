@@ -19,12 +19,17 @@ LaneClock::LaneClock() : events_(kRemembered) {
 }
 
 std::uint64_t LaneClock::mark(cudaStream_t stream) {
+  const std::uint64_t mark = reserve();
+  check(cudaEventRecord(event(mark), stream));
+  return mark;
+}
+
+std::uint64_t LaneClock::reserve() {
   Event& event = events_[++last_ % kRemembered];
   if (event)
     check(cudaEventSynchronize(event.get()));  // a mark that is no longer kept is done, see await()
   else
     event = make_timed_event();
-  check(cudaEventRecord(event.get(), stream));
   return last_;
 }
 

@@ -15,6 +15,9 @@ class LaneClock {
   // Puts a mark after all work that has been enqueued on the stream. Returns the mark's number, from 1. Only the last
   // kRemembered marks are kept.
   std::uint64_t mark(cudaStream_t stream);
+  // Reserves the next mark for the caller, who records event() on a stream, by launching a graph.
+  std::uint64_t reserve();
+  cudaEvent_t event(std::uint64_t mark) const;
   double seconds(std::uint64_t mark);                   // waits until the work before it is done
   void await(cudaStream_t stream, std::uint64_t mark);  // later work on the stream waits for it
 
@@ -22,7 +25,6 @@ class LaneClock {
 
  private:
   void rebase();
-  cudaEvent_t event(std::uint64_t mark) const;
 
   std::vector<Event> events_;  // mark n's at n % kRemembered; created by the slot's first mark, as all would take 30 ms
   std::uint64_t last_ = 0;

@@ -268,6 +268,9 @@ namespace emulated {
 // Puts a kernel on its stream; `thread` does the work of one of its threads.
 cudaError_t launch(const cudaLaunchConfig_t& configuration, std::function<void()> thread);
 
+// Returns the number of graphs that this process has launched.
+std::size_t graph_launches();
+
 }  // namespace emulated
 
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* kernel);

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -354,8 +355,19 @@ cudaError_t cudaGraphUpload(cudaGraphExec_t, cudaStream_t) {
   return cudaSuccess;
 }
 
-// Records of events are requested now: who waits for an event from now on waits for this launch.
+namespace {
+
+std::atomic<std::size_t> launched_graphs;
+
+}  // namespace
+
+std::size_t emulated::graph_launches() {
+  return launched_graphs;
+}
+
+// Records of events are requested now: a stream that waits for an event from now on waits for this launch.
 cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream) {
+  ++launched_graphs;
   std::vector<emulated::Work> records;
   for (const cudaEvent_t event : executable->recorded)
     if (event != nullptr) records.push_back(emulated::request_record(event));

@@ -25,7 +25,7 @@ Step run(const DeviceRequest& request, const std::vector<std::int32_t>& windows,
   Network& network = model.network(Mode::training, kBatch);
   test::load_windows(network, windows, std::vector<std::int32_t>{5, 6, 7});
   network.forward();
-  network.backward(1.0f / kBatch, [](std::size_t) {});
+  network.backward(1.0f / kBatch);
   std::vector<std::int32_t> tokens;
   take_tokens(windows, {kLength}, kVocabulary, 0, tokens);
   const Buffer index = device->allocate(tokens.size() * sizeof tokens[0]);

@@ -200,7 +200,7 @@ TEST_CASE("on a GPU: the reader of a block's end that has a plan for it runs fir
     run.device->zero(run.model.parameters().gradients());
     network.forward();
     std::vector<std::vector<std::byte>> reported;
-    network.backward(1.0f / TrainingRun::kBatch, [&](std::size_t gradients) {
+    network.backward(1.0f / TrainingRun::kBatch, [&](std::size_t gradients, const std::optional<Mark>&) {
       reported.push_back(run.gradients());
       reported.back().resize(gradients * kFloat);
     });

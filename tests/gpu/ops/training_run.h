@@ -32,7 +32,7 @@ struct TrainingRun {
     Network& network = model.network(mode, kBatch);
     load(network);
     network.forward();
-    if (mode == Mode::training) network.backward(1.0f / kBatch, [](std::size_t) {});
+    if (mode == Mode::training) network.backward(1.0f / kBatch);
     return network.loss().loss;
   }
 
