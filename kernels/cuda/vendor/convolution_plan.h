@@ -98,8 +98,8 @@ class TuningBudget;
 // input is also written to ConvolutionOperands::input, as at a block's end. Throws Error if there is no kernel for the
 // problem, or not on the current device.
 std::unique_ptr<ConvolutionPlan> plan_own_product(const ConvolutionProblem& problem);
-bool has_own_products();                               // on the current device: needs compute capability 9.0
-bool is_own_product(const ConvolutionProblem& layer);  // whether there is a kernel for the layer, on such a device
+bool is_own_product(const ConvolutionProblem& layer);   // whether there is a kernel for the layer, on some device
+bool has_own_product(const ConvolutionProblem& layer);  // whether it was built for the current device
 
 // Makes a planner for the current device. Chooses plans by the library's heuristics or, if `tuning` names a file, by
 // measurements: measures problems missing in the file once, within the budget, and adds them.

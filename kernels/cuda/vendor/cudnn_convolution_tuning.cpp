@@ -78,7 +78,7 @@ BuiltPointer ConvolutionTuner::first(const ConvolutionProblem& problem) {
 
 ConvolutionPasses ConvolutionTuner::choose_passes(const ConvolutionProblem& layer, const NormsBeside& norms) {
   const bool library = fuses_ && layer.precision == Precision::fp16;  // cuDNN has no such plans in bf16
-  const bool own = is_own_product(layer) && norms != NormsBeside{} && (!engines_.can_run() || has_own_products());
+  const bool own = norms != NormsBeside{} && (engines_.can_run() ? has_own_product(layer) : is_own_product(layer));
   // Our products are compared with complete alternatives: the passes plus the norms' separate passes.
   TimedPasses best = fastest_passes(layer, library || own ? norms : NormsBeside{}, library);
   if (own) {

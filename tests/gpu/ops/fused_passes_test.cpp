@@ -298,6 +298,9 @@ ConvolutionProblem layer(std::size_t batch, std::size_t channels, std::size_t si
   return {Forward{}, Precision::fp16, batch, channels, side, side, filters, kernel, stride, kernel / 2};
 }
 
+// Layers for which a GPU that has our kernel has those for all like it.
+const ConvolutionProblem kProduct = layer(1, 64, 1, 64, 1), kWindows = layer(1, 16, 1, 16, 3);
+
 }  // namespace
 
 TEST_CASE("on a GPU: every plan of a fused pass over few values, against float64", "[fused_passes]") {
@@ -309,7 +312,7 @@ TEST_CASE("on a GPU: every plan of a fused pass over few values, against float64
 }
 
 TEST_CASE("on a GPU: our own products with batch norms' passes, against float64", "[fused_passes]") {
-  if (!cuda::has_own_products()) return;
+  if (!cuda::has_own_product(kProduct)) return;
   const std::vector<Precision> both{Precision::bf16, Precision::fp16};
   check_own_products(layer(3, 24, 9, 16, 1), both);                // tails of everything
   check_own_products(layer(1, 8, 1, 8, 1), both);                  // a single pixel
@@ -318,7 +321,7 @@ TEST_CASE("on a GPU: our own products with batch norms' passes, against float64"
 }
 
 TEST_CASE("on a GPU: our own 3x3 convolutions with batch norms' passes, against float64", "[fused_passes]") {
-  if (!cuda::has_own_products()) return;
+  if (!cuda::has_own_product(kWindows)) return;
   const std::vector<Precision> both{Precision::bf16, Precision::fp16};
   check_own_products(layer(1, 16, 28, 16, 3), both);               // several tiles
   check_own_products(layer(3, 32, 7, 64, 3), both);                // tiles of several images
@@ -334,9 +337,9 @@ TEST_CASE("on a GPU: our own 3x3 convolutions with batch norms' passes, against 
 }
 
 TEST_CASE("on a GPU: tuning finds our own products' results right", "[fused_passes]") {
-  if (!cuda::has_own_products()) return;
   ConvolutionProblem one =
       GENERATE(layer(256, 512, 7, 2048, 1), layer(128, 64, 7, 64, 3), layer(128, 16, 28, 32, 3, 2));
+  if (!cuda::has_own_product(one)) return;
   one.own_products = true;
   one.precision = GENERATE(Precision::bf16, Precision::fp16);
   const auto pass = GENERATE(values<ConvolutionPass>(
@@ -346,7 +349,7 @@ TEST_CASE("on a GPU: tuning finds our own products' results right", "[fused_pass
 }
 
 TEST_CASE("on a GPU: our own products of ResNet-50's layers, against float64", "[.][fused_passes]") {
-  if (!cuda::has_own_products()) return;
+  if (!cuda::has_own_product(kProduct)) return;
   for (const std::size_t narrow : {64, 128, 256, 512}) {
     const std::size_t side = 3584 / narrow;
     check_own_products(layer(4, narrow, side, 4 * narrow, 1), {Precision::bf16, Precision::fp16});
@@ -355,7 +358,7 @@ TEST_CASE("on a GPU: our own products of ResNet-50's layers, against float64", "
 }
 
 TEST_CASE("on a GPU: our own 3x3 convolutions of resnet20's layers, against float64", "[.][fused_passes]") {
-  if (!cuda::has_own_products()) return;
+  if (!cuda::has_own_product(kWindows)) return;
   const std::vector<Precision> both{Precision::bf16, Precision::fp16};
   for (const std::size_t channels : {16, 32, 64})
     check_own_products(layer(128, channels, 448 / channels, channels, 3), both);

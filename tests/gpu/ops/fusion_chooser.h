@@ -33,7 +33,7 @@ class FusionChooser final : public cuda::ConvolutionPlanner {
     passes.forward.statistics = wanted_.forward.statistics && norms.after;
     using enum cuda::BackwardData;
     passes.backward_data = if_possible(wanted_.backward_data, summed, summed_elsewhere);
-    passes.own_products = wanted_.own_products && is_own_product(layer);
+    passes.own_products = wanted_.own_products && has_own_product(layer);
     if (passes.forward.input == cuda::Forward::normalized && !passes.own_products)
       passes.backward_weights = cuda::BackwardWeights::of_normalized;
     else if (wanted_.backward_weights == cuda::BackwardWeights::wide && layer.is_product())

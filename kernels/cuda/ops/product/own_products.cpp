@@ -8,12 +8,13 @@ namespace {
 
 struct Kind {
   bool (*computes)(const ConvolutionProblem& layer);
+  bool (*is_built)();  // for the current device
   std::unique_ptr<ConvolutionPlan> (*make)(const ConvolutionProblem& problem, int multiprocessors);
 };
 
 constexpr Kind kKinds[] = {
-    {[](const ConvolutionProblem& layer) { return layer.is_product(); }, make_pixel_product},
-    {is_window_product, make_window_product},
+    {[](const ConvolutionProblem& layer) { return layer.is_product(); }, has_pixel_products, make_pixel_product},
+    {is_window_product, has_window_products, make_window_product},
 };
 
 const Kind* kind_of(const ConvolutionProblem& layer) {
@@ -25,19 +26,20 @@ const Kind* kind_of(const ConvolutionProblem& layer) {
 
 }  // namespace
 
-bool has_own_products() {
-  return has_pixel_products();
-}
-
 bool is_own_product(const ConvolutionProblem& layer) {
   return kind_of(layer) != nullptr;
+}
+
+bool has_own_product(const ConvolutionProblem& layer) {
+  const Kind* const kind = kind_of(layer);
+  return kind != nullptr && kind->is_built();
 }
 
 std::unique_ptr<ConvolutionPlan> plan_own_product(const ConvolutionProblem& problem) {
   require_sound(problem);
   const Kind* const kind = kind_of(problem);
   if (!problem.is_own() || kind == nullptr) fail("there is no kernel for a {}", to_string(problem));
-  if (!has_own_products()) fail("a {} needs a GPU of compute capability 9.0", to_string(problem));
+  if (!kind->is_built()) fail("there is no kernel for a {} on this GPU", to_string(problem));
   int multiprocessors = 0;
   check(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, current_device()));
   return kind->make(problem, multiprocessors);

@@ -181,10 +181,7 @@ class PixelProduct final : public ProductPlan<Product<T>> {
 }  // namespace
 
 bool has_pixel_products() {
-  cudaFuncAttributes attributes{};
-  const bool has = cudaFuncGetAttributes(&attributes, pixel_product<__half, 64, Pass::stored>) == cudaSuccess;
-  cudaGetLastError();  // or the next call to cudaGetLastError() would return it
-  return has;
+  return is_built(pixel_product<__half, 64, Pass::stored>);
 }
 
 std::unique_ptr<ConvolutionPlan> make_pixel_product(const ConvolutionProblem& problem, int multiprocessors) {

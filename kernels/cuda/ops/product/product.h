@@ -251,6 +251,15 @@ class ProductEnd {
 
 // ---- host code
 
+// Whether a kernel was built for the current device.
+template <class Kernel>
+bool is_built(Kernel kernel) {
+  cudaFuncAttributes attributes{};
+  const bool built = cudaFuncGetAttributes(&attributes, kernel) == cudaSuccess;
+  cudaGetLastError();  // or the next call to cudaGetLastError() would return it
+  return built;
+}
+
 // A plan for a kernel that takes the operands, a Product. A derived class chooses kernel and grid.
 template <class Operands>
 class ProductPlan : public ConvolutionPlan {

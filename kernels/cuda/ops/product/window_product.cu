@@ -233,6 +233,10 @@ bool is_window_product(const ConvolutionProblem& layer) {
          layer.dilation == 1 && is_small(layer.channels) && is_small(layer.filters);
 }
 
+bool has_window_products() {
+  return is_built(window_product<__half, 16, Pass::stored>);
+}
+
 std::unique_ptr<ConvolutionPlan> make_window_product(const ConvolutionProblem& problem, int multiprocessors) {
   if (problem.precision == Precision::fp16) return std::make_unique<WindowPlan<__half>>(problem, multiprocessors);
   return std::make_unique<WindowPlan<__nv_bfloat16>>(problem, multiprocessors);

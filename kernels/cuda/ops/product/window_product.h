@@ -10,8 +10,10 @@ namespace annulus::cuda {
 // filters.
 bool is_window_product(const ConvolutionProblem& layer);
 
-// Plans our kernel. REQUIRES: is_window_product(), and a problem as plan_own_product() accepts it. Throws Error if the
-// image's rows are too long for a multiprocessor's shared memory.
+bool has_window_products();  // whether the kernel was built for the current device
+
+// Plans our kernel. REQUIRES: is_window_product(), has_window_products(), and a problem as plan_own_product() accepts
+// it. Throws Error if the image's rows are too long for a multiprocessor's shared memory.
 std::unique_ptr<ConvolutionPlan> make_window_product(const ConvolutionProblem& problem, int multiprocessors);
 
 }  // namespace annulus::cuda
