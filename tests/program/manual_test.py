@@ -11,11 +11,11 @@ import manual
 from manual import ROOT
 
 OPTION = re.compile(r"(?<![\w-])(--[a-z][a-z0-9-]*[a-z0-9])\b(?!-)")
-# Options of other programs: MPI's, Slurm's, CMake's, Horovod's.
+# Options of other programs: MPI's, Slurm's, CMake's, Horovod's, torchrun's.
 FOREIGN = {"--allow-run-as-root", "--oversubscribe", "--enable-recovery", "--with-ft", "--host", "--mpi", "--nodes", "--install",
            "--prefix", "--ntasks-per-node", "--cpus-per-task", "--gpus-per-node", "--gpus-per-task", "--no-kill", "--logdir",
            "--pid", "--network-interfaces", "--check-build", "--min-np", "--robot", "--robot-paths",
-           "--sourcepath"}
+           "--sourcepath", "--standalone", "--nproc-per-node"}
 
 
 def pages():
