@@ -94,7 +94,7 @@ class ProcessGroup(unittest.TestCase):
                                       capture_output=True, text=True, timeout=240,
                                       env={**os.environ, "PYTHONPATH": self.package, "OMP_NUM_THREADS": "1"})
                 self.assertEqual(done.returncode, 0, done.stdout[-3000:] + done.stderr[-3000:])
-                self.assertEqual(done.stdout, "passed\n" * ranks)
+                self.assertEqual(done.stdout.replace("\n", ""), "passed" * ranks)  # lines of two ranks may mix
 
     def test_a_killed_process(self):
         out, _ = self.run_processes(3, "killed", status=None)
@@ -112,12 +112,14 @@ class ProcessGroup(unittest.TestCase):
 
     def test_a_rank_that_exits(self):
         """The other ranks report it within seconds, instead of after the timeout of 120 s."""
-        for check, reason in (("exits", "the program has ended"), ("raises", "ValueError: this file has no images")):
-            for out in (self.run_ranks(3, RANK, check, status=None, options=["--enable-recovery"]),
-                        self.run_processes(3, check, status=None)[0]):
+        # mpirun ends all ranks when one has failed, unless --enable-recovery; then rank 1 would wait in MPI_Finalize for ever.
+        for check, reason, options, reports in (("exits", "the program has ended", [], 1),
+                                                ("raises", "ValueError: this file has no images", ["--enable-recovery"], 2)):
+            for out, fewest in ((self.run_ranks(3, RANK, check, status=None, options=options), reports),
+                                (self.run_processes(3, check, status=None)[0], 2)):
                 with self.subTest(check):
-                    found = re.findall(rf"error: {RANK_1} has left {OPERATION}.*: {reason}; after (\d+) s", out)
-                    self.assertEqual(len(found), 2, out)
+                    found = re.findall(rf"error: {RANK_1} has left {OPERATION}.*?: {reason}; after (\d+) s", out)
+                    self.assertGreaterEqual(len(found), fewest, out)
                     self.assertLess(max(map(int, found)), 20)
 
     def test_ranks_may_end_at_different_times(self):
