@@ -23,7 +23,7 @@ constexpr int kLongestNap = 5;  // doublings: 640 us
 constexpr int kYields = 100;
 
 // A wait that cannot sleep until it is woken naps after this time, although a caller is blocked on the result.
-constexpr auto kLongestSpin = std::chrono::milliseconds(1);
+constexpr auto kLongestSpin = std::chrono::milliseconds(10);
 constexpr auto kUrgentNap = std::chrono::microseconds(50);
 
 }  // namespace
