@@ -98,7 +98,7 @@ class OwnDirections final : public MuonDirections {
   std::vector<Adapted> slots_;  // for directions
 };
 
-// A step's multiplications, relative to others'.
+// The multiplications of a step, up to a constant factor.
 double cost(const UpdateSegment& matrix) {
   const MatrixSize size = matrix_size(matrix.tensor.shape);
   const auto least = static_cast<double>(std::min(size.rows, size.columns));

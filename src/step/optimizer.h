@@ -49,8 +49,8 @@ class Optimizer {
   void keep(const std::vector<Range>& slices, const SumOverRanks& sum, Device& device, UpdateArenas arenas);
   bool sharded() const { return !kept_.empty(); }  // keep() was called
 
-  // Keeps all, zeroed, but shares the work on matrices with the other ranks: measure_parameters() is to be called
-  // before a step's first update(). REQUIRES: has_matrices(). Discards what was kept before.
+  // Keeps all states, zeroed, and discards earlier states. The ranks share the work on matrices: measure_parameters()
+  // is to be called before a step's first update(). REQUIRES: has_matrices().
   void share_matrices(MatrixExchange& exchange);
 
   // To be called after begin_step(), when all of a step's gradients are complete: see Update.

@@ -115,10 +115,6 @@ std::vector<PatternValue> with_head(std::vector<PatternValue> values, const Grap
   return values;
 }
 
-}  // namespace
-
-namespace {
-
 // Whether a node's tensors are matrices between layers: not tables, and not stacks of small matrices.
 bool has_matrices(const Operation& operation) {
   if (const auto* convolution = std::get_if<Convolution>(&operation)) return convolution->groups == 1;
