@@ -22,7 +22,8 @@ namespace annulus {
 // "batch" is per rank; "ranks" counts the ranks that computed at the same time. Layers are in forward's order.
 // "gradient_bytes" has the size of each layer parameter in the arena, padding included; backward finishes the
 // layers from the last to the first, and a layer's parameters in order. A shared parameter's gradient belongs to
-// its last layer. All times are per step; layers' times are medians.
+// its last layer. All times are per step; layers' times are medians, scaled so that their sum is the step's
+// computation.
 //
 // A layer also has, if its backward reports gradients as final before it ends,
 //

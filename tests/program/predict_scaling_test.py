@@ -51,7 +51,8 @@ class Predict(helper.ProgramTest):
         self.succeed("bench", "step", "--model", "lenet", "--batch", 16, "--seconds", 0.3, "--threads", 1, "--json", step)
         self.succeed("bench", "all-reduce", "--sizes", "4KiB,1MiB,16MiB", "--algorithms", "message-ring,mpi", "--seconds",
                      0.05, "--json", sums, ranks=2)
-        found = json.loads(step.read_text())["profile"]
+        timed = json.loads(step.read_text())
+        found, ledger = timed["profile"], timed["rows"][0]["ledger"]
         self.assertEqual([layer["name"] for layer in found["layers"]][:1], ["input"])
         gradients = sum(sum(layer["gradient_bytes"]) for layer in found["layers"])
         trained = 4 * 61_706
@@ -59,6 +60,7 @@ class Predict(helper.ProgramTest):
         self.assertLess(gradients, 1.2 * trained)  # and padding to a multiple of this processor's vector length
         computed = sum(layer["forward_ms"] + layer["backward_ms"] for layer in found["layers"])
         self.assertGreater(computed, 0)
+        self.assertAlmostEqual(computed, 1e3 * ledger["compute"] / ledger["steps"])
 
         # A busy machine can measure that larger arrays take less time, which no link explains.
         measured = json.loads(sums.read_text())
