@@ -106,6 +106,7 @@ class Job:
         self.reported = None     # the exit status that a rank has reported
         self.reason = None       # why the job is over, if it cannot report a status
         self.dead = []
+        self.early = False       # ranks were lost before the job could survive that
         self.late = 0            # looks at a job that was over
         self.next_look = self.next_hosts = self.next_request = 0.0
         self.mpirun, self.early = None, []  # signals that are received before it is there
@@ -182,6 +183,7 @@ class Job:
             return True
         if not self.begun and self.dead:  # the others wait for it, in MPI_Init
             self.reason = f"{self.dead[0]} before the job could survive this"
+            self.early = self.dead[0].endswith("lost")
             return True
         # mpirun may not notice that no rank is left, or only after many minutes: if this host is cut off, for example.
         suspicious = self.dead or any(map(is_here, self.hosts))  # unless it has a rank

@@ -1,5 +1,7 @@
 #include "src/job/faults.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -32,8 +34,10 @@ T parse(std::string_view text) {
 }
 
 std::string parse_place(std::string_view text) {
-  constexpr std::array<std::string_view, 3> kPlaces = {"written", "renamed", "linked"};
-  if (std::ranges::find(kPlaces, text) == kPlaces.end()) fail("unknown stage '{}' (written, renamed or linked)", text);
+  constexpr std::array<std::string_view, 6> kPlaces = {"written",  "renamed", "linked",
+                                                       "compared", "claimed", "planned"};
+  if (std::ranges::find(kPlaces, text) == kPlaces.end())
+    fail("unknown stage '{}' ({})", text, fmt::join(kPlaces, ", "));
   return std::string(text);
 }
 
@@ -44,7 +48,7 @@ void set(Fault& fault, std::string_view key, std::string_view value) {
     fault.step = parse<std::uint64_t>(value);
   else if (key == "seconds" && fault.kind == Fault::Kind::delay)
     fault.seconds = parse<double>(value);
-  else if (key == "at" && fault.kind == Fault::Kind::kill)
+  else if (key == "at" && (fault.kind == Fault::Kind::kill || fault.kind == Fault::Kind::delay))
     fault.at = parse_place(value);
   else
     fail("unknown key '{}'", key);
@@ -80,13 +84,21 @@ void flip_a_bit(Model& model) {
   model.parameters().weights_changed();
 }
 
+void end_silently() {
+  std::raise(SIGKILL);
+}
+
+void pass(double seconds) {
+  std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
+}
+
 void happen(const Fault& fault, Model& model) {
   switch (fault.kind) {
     case Fault::Kind::kill:
-      std::raise(SIGKILL);
+      end_silently();
       return;
     case Fault::Kind::delay:
-      std::this_thread::sleep_for(std::chrono::duration<double>(fault.seconds));
+      pass(fault.seconds);
       return;
     case Fault::Kind::hang:
       for (;;) std::this_thread::sleep_for(std::chrono::hours(1));
@@ -109,7 +121,8 @@ void inject(const std::vector<Fault>& faults, int rank, std::uint64_t step, Mode
 
 void inject_at(const std::vector<Fault>& faults, int rank, std::uint64_t step, std::string_view at) {
   for (const Fault& fault : faults)
-    if (fault.rank == rank && fault.step == step && fault.at == at) std::raise(SIGKILL);
+    if (fault.rank == rank && fault.step == step && fault.at == at)
+      fault.kind == Fault::Kind::kill ? end_silently() : pass(fault.seconds);
 }
 
 }  // namespace annulus

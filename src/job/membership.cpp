@@ -130,6 +130,7 @@ std::optional<std::vector<Membership::Loss>> Membership::agree(std::uint64_t com
       members.push_back(rank);
     else
       losses.push_back({rank, peer.host, peer.since, peer.standing == excluded});
+  losses_.insert(losses_.end(), losses.begin(), losses.end());
   members_ = std::move(members);
   world_.continue_with(members_, static_cast<int>(peers_.size() - members_.size()));
   disturbed_ = false;

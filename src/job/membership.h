@@ -26,6 +26,9 @@ namespace annulus {
 // that hears no other node, although there are several, is probably cut off: it waits twice as long, so that the other
 // nodes give it up and not it them.
 //
+// A rank on this node whose process runs may only lack a processor: it counts as frozen after kBusyFactor times as
+// long, unless a signal has stopped it.
+//
 // A rank that was reported lost stays lost, so the survivors agree as soon as all have reported the same losses. A rank
 // that was given up but lives ends itself as soon as it hears of that; the survivors on the node end it if they can
 // open its process.
@@ -56,6 +59,9 @@ class Membership {
   // kNoSection. Ranks in another section need this rank, so the loss interrupts them now.
   std::optional<std::vector<Loss>> agree(std::uint64_t completed_section = kNoSection);
   static constexpr std::uint64_t kNoSection = UINT64_MAX;
+
+  const std::vector<Loss>& losses() const { return losses_; }  // all that the survivors have agreed on
+  std::size_t ranks_in_job() const { return peers_.size(); }   // lost ranks included
 
   // Gives up a rank, which ends itself.
   void exclude(int rank_in_job);
@@ -110,8 +116,9 @@ class Membership {
   World& world_;
   const Channel channel_;
   const double lost_after_;
-  const std::size_t own_;  // this rank
-  std::mutex mutex_;       // guards what follows
+  const std::size_t own_;     // this rank
+  std::vector<Loss> losses_;  // only used by the thread that calls agree()
+  std::mutex mutex_;          // guards what follows
   std::condition_variable changed_;
   std::vector<Peer> peers_;   // all ranks of the job
   std::vector<int> members_;  // ranks of the world

@@ -18,6 +18,12 @@ constexpr double kRequestSeconds = 0.5;      // between looks for requests
 
 }  // namespace
 
+RunStages exchange_stages(const World& world, RunStage own) {
+  const std::vector<std::uint64_t> all = world.gather(static_cast<std::uint64_t>(own));
+  const auto [least, furthest] = std::ranges::minmax(all);
+  return {static_cast<RunStage>(least), static_cast<RunStage>(furthest)};
+}
+
 Survival::Survival(Membership& membership, World& world, const TrainingInputs& inputs, Replica& replica,
                    RunRecord& record, RunState& state, const FolderClaim& claim)
     : membership_(membership),
@@ -27,7 +33,6 @@ Survival::Survival(Membership& membership, World& world, const TrainingInputs& i
       record_(record),
       state_(state),
       claim_(claim),
-      ranks_in_job_(static_cast<std::size_t>(world.size())),
       within_steps_(replica.step->copied_within_steps()),
       leads_(world.root()),
       reported_(record.result.losses.size()) {
@@ -101,6 +106,7 @@ bool Survival::recover() {
       if (!world_.interrupted()) throw;
     }
   agreed_ = regrouped_ = false;
+  recovered_ = true;
   report(std::span(record_.result.losses).subspan(reported_));
   reported_ = record_.result.losses.size();
   return true;
@@ -120,6 +126,7 @@ bool Survival::agree(std::uint64_t completed_section, bool meets) {
   std::vector<LostRank>& losses = record_.result.losses;
   for (const Membership::Loss& loss : *further)
     losses.push_back({loss.rank, loss.host, 0, 0, loss.since, 0, loss.excluded});
+  if (exchange_stages(world_, RunStage::running).least != RunStage::running) throw StartAnew();
   if (world_.root()) lead();
   replica_.all_reduce.continue_in(world_);
   const auto same = [this](std::uint64_t number) {
@@ -189,7 +196,7 @@ void Survival::go_back() {
   world_.broadcast(std::as_writable_bytes(std::span(&state_, 1)));
   RunResult& result = record_.result;
   result.ranks = world_.size();
-  std::vector<double> seconds(ranks_in_job_);  // only some may know when the run went on
+  std::vector<double> seconds(membership_.ranks_in_job());  // only some may know when the run went on
   for (const LostRank& loss : result.losses) seconds[static_cast<std::size_t>(loss.rank)] = loss.seconds;
   world_.maximum(seconds);
   for (LostRank& loss : result.losses) loss.seconds = seconds[static_cast<std::size_t>(loss.rank)];

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <exception>
 #include <optional>
 #include <vector>
 
@@ -11,6 +12,22 @@
 #include "src/train/training_inputs.h"
 
 namespace annulus {
+
+// How far a rank has come. From `claimed` on, what is in the run's folder belongs to this job.
+enum class RunStage : std::uint64_t { starting, claimed, running };
+
+struct RunStages {
+  RunStage least, furthest;
+};
+
+// Returns the stages of the survivors: their first exchange after Membership::agree(). If one is not running, all start
+// the run anew. Collective. Throws Error.
+RunStages exchange_stages(const World& world, RunStage own);
+
+// Thrown if ranks were lost and some survivors were not running yet.
+struct StartAnew : std::exception {
+  const char* what() const noexcept override { return "ranks were lost before the run began on all ranks"; }
+};
 
 // Keeps a run going when ranks are lost (--survive).
 //
@@ -43,8 +60,9 @@ class Survival {
 
   // To be called when an Error has interrupted the run: waits until the ranks that are left agree, and goes back to the
   // last step that they share. Returns false if no rank was lost. Collective over the ranks that are left. Throws
-  // Error.
+  // Error, or StartAnew.
   bool recover();
+  bool recovered() const { return recovered_; }  // recover() has returned true
   // Whether ranks were lost and the others have their whole state, that after the last step: they have completed it
   // without them. Then recover() only shares out the work anew.
   bool regrouped() const { return regrouped_; }
@@ -80,11 +98,11 @@ class Survival {
   RunRecord& record_;
   RunState& state_;
   const FolderClaim& claim_;
-  const std::size_t ranks_in_job_;
   const bool within_steps_;       // copies are taken
   bool leads_;                    // is or was rank 0
   std::vector<int> dispensable_;  // ranks of the job
   std::size_t reported_;          // losses
+  bool recovered_ = false;        // see recovered()
   bool agreed_ = false;           // since the last recovery
   bool regrouped_ = false;        // see regrouped()
   std::uint64_t reached_ = 0;     // the last step before the loss

@@ -265,30 +265,49 @@ void share(const World& world, const std::filesystem::path& out, std::optional<F
   if (!claim) claim.emplace(FolderClaim::join(out));
 }
 
+// The ranks that were lost before the run begins, in the results.
+std::vector<LostRank> lost_ranks(const std::vector<Membership::Loss>& losses) {
+  std::vector<LostRank> ranks;
+  for (const Membership::Loss& loss : losses)
+    ranks.push_back({loss.rank, loss.host, 0, 0, loss.since, 0, loss.excluded});
+  return ranks;
+}
+
 // Runs to the end, however many ranks are lost on the way. Returns the exit status.
 int run_with_survivors(const TrainingInputs& inputs, Replica& replica, RunRecord& record, RunState& state,
                        Survival& survival) {
   while (true) try {
       return TrainingRun(inputs, replica, record, state, &survival).run();
+    } catch (const StartAnew&) {
+      throw;
     } catch (const std::exception&) {
       if (!survival.recover()) throw;
     }
 }
 
+// To train with the survivors.
+struct Attempt {
+  Membership& membership;
+  RunStage stage = RunStage::starting;
+};
+
 // The statements are the protocol between the ranks: most are collective, so all ranks reach them in this order.
-// `membership`: null if ranks need not survive others.
-int train_in(World& world, const TrainOptions& options, Watchdog& watchdog, Membership* membership) {
+// `attempt`: null if ranks need not survive others.
+int train_in(World& world, const TrainOptions& options, Watchdog& watchdog, Attempt* attempt) {
   Activity& activity = watchdog.activity();
-  keep_stop_signals_from_computing();
-  outlive_reader();
+  const auto reached = [&](std::string_view stage) {
+    inject_at(options.faults, world.rank_in_job(world.rank()), 0, stage);
+  };
   StartUp begun;
   begun.mark(StartUp::mpi);
   activity.enter(Phase::comparing);
   check_same_command(world, "train");
   check_configuration(world, options.configuration);
+  reached("compared");
 
   activity.enter(Phase::opening);
   RunRecord record(world, options, activity);
+  if (attempt != nullptr) record.result.losses = lost_ranks(attempt->membership.losses());
   StartUp& start_up = record.result.start_up = begun;
   start_up.mark(StartUp::consistency);
   TrainingInputs inputs(world, options, start_up);
@@ -308,7 +327,11 @@ int train_in(World& world, const TrainOptions& options, Watchdog& watchdog, Memb
   } else if (world.root()) {
     claim_folder();
   }
-  if (membership != nullptr) share(world, options.out, claim);
+  if (attempt != nullptr) {
+    share(world, options.out, claim);
+    attempt->stage = RunStage::claimed;
+  }
+  reached("claimed");
   std::optional<Resumption> resumption = resumption_of(inputs);
   RunState state = resumption ? resumption->state : RunState{};
   start_up.mark(StartUp::folder);
@@ -351,6 +374,7 @@ int train_in(World& world, const TrainOptions& options, Watchdog& watchdog, Memb
     copy_results(inputs);
     return 0;
   }
+  reached("planned");
   start_up.mark(StartUp::weights);
   if (options.sync_batch_norm) check_passes(inputs, state);
   activity.enter(Phase::tuning);
@@ -368,8 +392,10 @@ int train_in(World& world, const TrainOptions& options, Watchdog& watchdog, Memb
   if (world.root()) write_atomically(options.out / "config.toml", std::as_bytes(std::span(options.configuration)));
   record.timeline.claim(world);
   int status = 0;
-  if (membership != nullptr) {
-    Survival survival(*membership, world, inputs, replica, record, state, *claim);
+  for (LostRank& loss : record.result.losses)
+    if (loss.seconds == 0) loss.step = state.step;
+  if (attempt != nullptr) {
+    Survival survival(attempt->membership, world, inputs, replica, record, state, *claim);
     status = run_with_survivors(inputs, replica, record, state, survival);
   } else {
     status = TrainingRun(inputs, replica, record, state, nullptr).run();
@@ -380,14 +406,30 @@ int train_in(World& world, const TrainOptions& options, Watchdog& watchdog, Memb
   return status;
 }
 
-// Ranks that were lost before the run began leave nothing to go on from.
-[[noreturn]] void end_before_the_run(const std::vector<Membership::Loss>& losses, const World& world,
-                                     Membership& membership) {
-  if (world.root())
-    for (const Membership::Loss& loss : losses)
-      fmt::print(stderr, "annulus: rank {} on {} was lost before the run began: start it again\n", loss.rank,
-                 printable(loss.host));
-  membership.leave(kStoppedExitCode);
+// Reports ranks that were lost before the run began. Returns whether enough are left to start it anew. The same on all
+// ranks.
+bool are_enough(std::size_t reported, const World& world, const Membership& membership, std::size_t wanted) {
+  const auto left = static_cast<std::size_t>(world.size());
+  const bool enough = left >= wanted;
+  if (!world.root()) return enough;
+  const std::string then = enough
+                               ? fmt::format("{} rank{} start{} anew", left, left == 1 ? "" : "s", left == 1 ? "s" : "")
+                               : fmt::format("fewer ranks than --min-ranks {} are left", wanted);
+  for (const Membership::Loss& loss : std::span(membership.losses()).subspan(reported))
+    print_anyway(printable(fmt::format("rank {} on {} {} before the first step: {}", loss.rank, loss.host,
+                                       loss.excluded ? "was excluded" : "was lost", then)));
+  return enough;
+}
+
+// Waits until the survivors agree on the losses and on starting the run anew. Returns the stage of the furthest;
+// nothing if no rank was lost.
+std::optional<RunStage> agree_to_start_anew(const World& world, Attempt& attempt) {
+  while (true) try {
+      if (!attempt.membership.agree()) return {};
+      return exchange_stages(world, attempt.stage).furthest;
+    } catch (const Error&) {  // another loss
+      if (!world.interrupted()) throw;
+    }
 }
 
 // A dry run has the same steps, but writes no metrics, timelines and exports.
@@ -402,6 +444,8 @@ TrainOptions without_files(TrainOptions options) {
 
 int train(const World& everyone, const TrainOptions& options, Watchdog& watchdog) {
   World world = everyone;
+  keep_stop_signals_from_computing();
+  outlive_reader();
   const bool survives = options.survival.on && world.size() > 1;
   if (survives && mpirun_ends_with_a_rank())
     fail(
@@ -410,12 +454,24 @@ int train(const World& everyone, const TrainOptions& options, Watchdog& watchdog
   if (options.dry_run) return train_in(world, without_files(options), watchdog, nullptr);
   if (!survives) return train_in(world, options, watchdog, nullptr);
   Membership membership(world, options.survival.lost_after);
-  try {
-    membership.leave(status_after_output(train_in(world, options, watchdog, &membership)));
-  } catch (const std::exception&) {
-    if (const auto losses = membership.agree()) end_before_the_run(*losses, world, membership);
-    membership.fail_everywhere();
-    throw;
+  TrainOptions again = options;
+  while (true) {
+    const std::size_t reported = membership.losses().size();
+    Attempt attempt{membership};
+    try {
+      membership.leave(status_after_output(train_in(world, again, watchdog, &attempt)));
+    } catch (const StartAnew&) {
+      again.resume = true;
+    } catch (const std::exception&) {
+      watchdog.activity().enter(Phase::recovering);
+      const auto furthest = agree_to_start_anew(world, attempt);
+      if (!furthest) {
+        membership.fail_everywhere();
+        throw;
+      }
+      again.resume = again.resume || *furthest != RunStage::starting;
+    }
+    if (!are_enough(reported, world, membership, options.survival.min_ranks)) membership.leave(kStoppedExitCode);
   }
 }
 

@@ -60,10 +60,11 @@ TrainingRun::TrainingRun(const TrainingInputs& inputs, Replica& replica, RunReco
 
 int TrainingRun::run() {
   watch_for_stop_signals();
-  if (record_.result.losses.empty()) end_start_up();
+  const bool recovered = survival_ != nullptr && survival_->recovered();
+  if (!recovered) end_start_up();
   save_results("running");  // the last job's results may say otherwise
   bool goes_on = make_up_evaluation();
-  if (goes_on && !record_.result.losses.empty()) checkpoint();  // the loss may have interrupted one
+  if (goes_on && recovered) checkpoint();  // the loss may have interrupted one
   while (goes_on && (record_.epoch || !inputs_.complete(state_))) goes_on = run_epoch();
   // If a run was stopped in the last evaluation, only the evaluation is left.
   if (goes_on && inputs_.owes_evaluation(state_)) goes_on = follow_up({.evaluation = true, .checkpoint = true});

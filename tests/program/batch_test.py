@@ -430,18 +430,20 @@ class SurvivedLosses(BatchTest):
     HOST_LOST = STATE.format(0, 1, "COMMUNICATION FAILURE")
     BEGUN = "echo 'annulus: the job survives lost ranks' >&2"
 
-    def test_a_rank_that_dies_before_the_others_can_survive_it_ends_the_job(self):
+    def test_a_job_that_loses_ranks_before_it_can_survive_that_is_started_again(self):
+        """Up to three times: it has done nothing yet."""
         for death, what in ((self.DEATH, "rank 2"), (self.HOST_LOST, "a host")):
             with self.subTest(what):
-                self.mpirun(f"{death}; exec sleep 60")
-                result, _ = self.launch()
-                self.assertEqual(result.status, helper.STOPPED, str(result))
-                self.assertEqual(result.err.splitlines()[1:],
-                                 [f"launch: {what} was lost before the job could survive this: the job ends"])
-                self.assertLess(result.seconds, 5)
+                self.mpirun(*[f"{death}; exec sleep 60"] * 4)
+                result, starts = self.launch()
+                self.assertEqual((result.status, len(starts)), (helper.STOPPED, 4), str(result))
+                self.assertEqual([line for line in result.err.splitlines() if "before" in line],
+                                 [f"launch: {what} was lost before the job could survive this: the job ends"] * 4)
+                self.assertLess(result.seconds, 20)
                 self.mpirun(f"{death}; exec sleep 60", self.ends_with(0, 0))
-                starts = self.assert_starts(2, 0)
-                self.assertIn("--resume", starts[1])
+                result, starts = self.launch()
+                self.assertEqual((result.status, len(starts)), (0, 2), str(result))
+                self.assertNotIn("--resume", starts[1])
 
     def test_a_launcher_that_is_cut_off_ends(self):
         """When no rank is left on its host, nor on others that answer."""

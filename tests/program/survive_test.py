@@ -83,6 +83,28 @@ class Survive(UndisturbedTest):
                 result = finish(process)
                 self.assert_went_on(out, result, deaths)
 
+    def test_ranks_die_before_the_first_step(self):
+        """The others start the run anew, without another job."""
+        def train(case):
+            number, deaths = case
+            faults = [word for rank, stage in deaths.items() for word in ("--inject", f"kill:rank={rank},step=0,at={stage}")]
+            out = self.folder / str(number)
+            return out, run(*self.training(out, survive=True, **RUN), *faults, ranks=4, environment=RECOVERY)
+        for (_, deaths), (out, result) in helper.at_once(train, enumerate((
+                {1: "compared"}, {0: "claimed"}, {3: "planned"}, {0: "claimed", 1: "claimed"}, {2: "claimed", 0: "planned"},
+                {0: "compared", 1: "claimed", 2: "planned"}))):
+            with self.subTest(deaths=deaths):
+                self.assert_went_on(out, result, dict.fromkeys(deaths))
+
+    def test_too_few_ranks_before_the_first_step(self):
+        out = self.folder / "out"
+        result = finish(self.start_run(out, ranks=3, min_ranks=3, inject="kill:rank=1,step=0,at=claimed"))
+        self.assertEqual(result.messages[1:], ["annulus: the job ends with status 75, ranks lost: 1"], str(result))
+        self.assertRegex(result.out, r"(?m)^rank 1 on .* was lost before the first step: "
+                                     r"fewer ranks than --min-ranks 3 are left$")
+        self.train(out, ranks=2, **RUN)
+        self.assert_same_state(out / "checkpoint.h5", self.undisturbed / "checkpoint.h5")
+
     def test_the_writer_of_checkpoints_dies(self):
         for stage in ("written", "renamed", "linked"):
             with self.subTest(stage=stage):
@@ -227,9 +249,9 @@ class Survive(UndisturbedTest):
         self.assertIn("--bind-to none", result.err)
 
     def test_a_rank_ends_before_the_others_can_survive_it(self):
-        """The others wait for it in MPI_Init: launch starts the job again."""
+        """The others wait for it in MPI_Init: launch starts the job again, by itself if the rank was killed."""
         def launch(case):
-            end, _, _ = case
+            end, how, _ = case
             folder = self.folder / end
             folder.mkdir()
             ranks = folder / "ranks"
@@ -237,7 +259,7 @@ class Survive(UndisturbedTest):
                 [ "$OMPI_COMM_WORLD_RANK" != 1 ] || ! mkdir '{folder}/ended' 2> /dev/null || {end}
                 exec "$@"\n""")
             ranks.chmod(0o755)
-            return self.launch(folder / "out", "--restarts", "1", program=[ranks])
+            return self.launch(folder / "out", *(["--restarts", "1"] if how == "ended" else []), program=[ranks])
         for (end, how, status), (result, lines) in helper.at_once(launch, (
                 ("kill -9 $$", "was lost", 75), ("exit 127", "ended", 1), ("exit 0", "ended", 1))):
             with self.subTest(end=end):

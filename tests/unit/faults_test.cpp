@@ -21,6 +21,7 @@ TEST_CASE("faults are parsed") {
   CHECK(parse_fault("hang:step=5,rank=2").step == 5);
   CHECK(kill.at.empty());
   CHECK(parse_fault("kill:rank=0,step=8,at=renamed").at == "renamed");
+  CHECK(parse_fault("delay:rank=0,step=0,seconds=1,at=claimed").at == "claimed");
 }
 
 TEST_CASE("errors in a fault's text are reported") {
