@@ -29,6 +29,7 @@ using std::chrono::duration;
 
 constexpr int kBeats = 10;              // heartbeats within the silence that counts as a loss
 constexpr int kCutOffFactor = 2;        // on that time, for a rank that hears no other node
+constexpr int kBusyFactor = 5;          // the same for a rank on this node that is not stopped
 constexpr int kQuietMilliseconds = 20;  // between two looks at the other ranks
 constexpr int kBusyMilliseconds = 1;    // the same while ranks come to an agreement
 // A report: whether the rank leaves, whether it has failed, whether it waits in agree(), the section that it has then
@@ -86,7 +87,10 @@ Membership::Membership(World& world, double lost_after)
     for (std::size_t before = 0; before < rank; ++before) peer.place += peers_[before].node == peer.node ? 1 : 0;
     peer.host = hosts[rank];
     if (rank == own_) continue;
-    if (peer.node == world.node_of(world.rank())) peer.process = open_process(processes[rank]);
+    if (peer.node == world.node_of(world.rank())) {
+      peer.process = open_process(processes[rank]);
+      peer.number = processes[rank].number;
+    }
     peer.arriving = report();
     channel_.start_receiving(peer.arriving, static_cast<int>(rank), peer.receive);
   }
@@ -239,9 +243,15 @@ void Membership::take(std::size_t rank, const std::vector<std::byte>& report) {
 void Membership::notice_silence() {
   const double afar = (cut_off() ? kCutOffFactor : 1) * lost_after_;
   for (std::size_t rank = 0; rank < peers_.size(); ++rank)
-    if (const Peer& peer = peers_[rank];
-        peer.watched && peer.standing == present && looked_ - peer.heard > (on_this_node(rank) ? lost_after_ : afar))
+    if (const Peer& peer = peers_[rank]; peer.watched && peer.standing == present &&
+                                         looked_ - peer.heard > lost_after_ &&
+                                         looked_ - peer.heard > (on_this_node(rank) ? patience_here(peer) : afar))
       lose(rank, silent, peer.heard);
+}
+
+// On a busy machine a process may have to wait for seconds until its threads run.
+double Membership::patience_here(const Peer& peer) const {
+  return (peer.process && !is_stopped(peer.number) ? kBusyFactor : 1) * lost_after_;
 }
 
 bool Membership::cut_off() const {

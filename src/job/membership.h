@@ -82,6 +82,7 @@ class Membership {
     std::size_t place = 0;  // on the peer's node, counting also ranks that were lost
     std::string host;
     FileDescriptor process{-1};  // while it runs on this node, if it is proven to be the rank's (process_identity.h)
+    std::uint64_t number = 0;    // the process's
     Standing standing = present;
     double since = 0;                       // the time of the loss
     double heard = 0;                       // last
@@ -100,6 +101,7 @@ class Membership {
   void take(std::size_t rank, const std::vector<std::byte>& report);
   void notice_silence();
   bool cut_off() const;
+  double patience_here(const Peer& peer) const;
   void send_reports();
   void choose_neighbours();
   void lose(std::size_t rank, Standing how, double since);

@@ -7,6 +7,7 @@
 #include <fstream>
 #include <sstream>
 #include <string>
+#include <tuple>
 #include <utility>
 
 namespace annulus {
@@ -17,24 +18,38 @@ std::uint64_t own_space() {
   return ::stat("/proc/self/ns/pid", &status) == 0 ? status.st_ino : 0;
 }
 
-// Returns the number and the start time in a process's `stat` file, see proc(5); zeros if it cannot be read. `name`:
-// a number, or "self".
-ProcessIdentity read_status(const std::string& name) {
-  constexpr int kFieldsBefore = 19;  // the start time, from the state on
+// Returns a process's `stat` file, see proc(5): the number, and the fields from the state on; empty if it cannot be
+// read. `name`: a number, or "self".
+std::pair<std::uint64_t, std::string> read_fields(const std::string& name) {
   std::ifstream file("/proc/" + name + "/stat");
-  ProcessIdentity process;
-  file >> process.number;
+  std::uint64_t number = 0;
+  file >> number;
   std::string text;
   std::getline(file, text, '\0');
   const std::size_t end = text.rfind(')');  // ends the command, which may contain anything
   if (end == std::string::npos) return {};
-  std::istringstream fields(text.substr(end + 1));
+  return {number, text.substr(end + 1)};
+}
+
+// Returns the number and the start time; zeros if they cannot be read.
+ProcessIdentity read_status(const std::string& name) {
+  constexpr int kFieldsBefore = 19;  // the start time, from the state on
+  ProcessIdentity process;
+  std::string text;
+  std::tie(process.number, text) = read_fields(name);
+  std::istringstream fields(text);
   for (int field = 0; field < kFieldsBefore; ++field) fields >> text;
   fields >> process.start;
   return fields ? process : ProcessIdentity{};
 }
 
 }  // namespace
+
+bool is_stopped(std::uint64_t process) {
+  const std::string fields = read_fields(fmt::format("{}", process)).second;
+  const std::size_t state = fields.find_first_not_of(' ');
+  return state != std::string::npos && (fields[state] == 'T' || fields[state] == 't');
+}
 
 // The files in /proc may describe another namespace, in which this process has another number: then nothing is proven.
 ProcessIdentity own_identity() {

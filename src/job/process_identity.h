@@ -22,4 +22,7 @@ ProcessIdentity own_identity();
 // number and start time, in the same PID namespace. Otherwise the descriptor is invalid.
 FileDescriptor open_process(const ProcessIdentity& process);
 
+// Returns whether a signal or a debugger has stopped the process with this number, in this process's PID namespace.
+bool is_stopped(std::uint64_t process);
+
 }  // namespace annulus
