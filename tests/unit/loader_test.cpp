@@ -491,6 +491,40 @@ TEST_CASE("the ranks together read every sample once per epoch, in the epoch's o
   }
 }
 
+TEST_CASE("of 1003 samples in 7 files, 4 ranks together read each once per epoch", "[loader]") {
+  const test::TemporaryFolder folder;
+  std::vector<std::filesystem::path> files;
+  std::size_t size = 0;
+  for (const std::size_t part : {1u, 2u, 100u, 300u, 400u, 199u, 1u}) {
+    test::DataFile data(part);
+    for (std::size_t i = 0; i < part; ++i, ++size) {  // a sample's first two pixels are its number
+      data.images[4 * i] = static_cast<std::uint8_t>(size % 256);
+      data.images[4 * i + 1] = static_cast<std::uint8_t>(size / 256);
+    }
+    data.write(files.emplace_back(folder / fmt::format("{}.h5", files.size())));
+  }
+  REQUIRE(size == 1003);
+  const Dataset dataset(files, "train");
+  const std::string shuffle = GENERATE("global", "block");
+  const std::size_t global_batch = GENERATE(3, 64, 250, 2000);
+  const InputPlan input = plan(dataset, {.files = {}, .shuffle = shuffle, .shuffle_block = 16, .shuffle_window = 4});
+  std::deque<Loader> loaders;
+  for (int rank = 0; rank < 4; ++rank)
+    loaders.emplace_back(dataset, input, BatchRequest{kSeed, global_batch, rank, 4, {}});
+  for (std::uint64_t epoch = 0; epoch < 2; ++epoch) {
+    std::vector<int> seen(size, 0);
+    for (bool last = false; !last;)
+      for (Loader& loader : loaders) {
+        const Batch& batch = loader.next();
+        CHECK(batch.step.epoch == epoch);
+        for (std::size_t i = 0; i < batch.size(); ++i)
+          ++seen.at(batch.images[4 * i] + std::size_t{256} * batch.images[4 * i + 1]);
+        last = batch.step.last_of_epoch;
+      }
+    CHECK(seen == std::vector<int>(size, 1));
+  }
+}
+
 TEST_CASE("planned steps give each rank its units, and every sample once per epoch", "[loader]") {
   const Data data;
   constexpr std::size_t kUnit = 4;

@@ -1,5 +1,6 @@
 #include "src/data/sampler.h"
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <numeric>
 #include <vector>
@@ -32,6 +33,39 @@ std::vector<std::size_t> gathered(std::size_t size, std::size_t global_batch, in
     cursor = after(step);
   }
   return result;
+}
+
+// How ranks share a step: see StepPlan.
+struct Sharing {
+  std::size_t shards = 0, unit = 1, piece_size = 0;
+  bool weighted = false;  // ranks have unequal shares, and one has none
+};
+
+// The samples of each step from `cursor` to the end of the epoch before `end_epoch`, in the order of their positions,
+// gathered from the shares of all ranks.
+std::vector<std::vector<std::size_t>> samples_of_steps(const Shuffle& shuffle, const Sharing& sharing, int ranks,
+                                                       Cursor cursor, std::uint64_t end_epoch) {
+  constexpr std::size_t kSize = 103, kBatch = 24;
+  std::vector<std::vector<std::size_t>> steps;
+  while (cursor.epoch < end_epoch) {
+    StepPlan step = plan_step(cursor, kSize, kBatch);
+    step.piece_size = sharing.piece_size;
+    if (sharing.weighted)
+      for (int rank = 0; rank < ranks; ++rank) step.weights.push_back(static_cast<std::size_t>(ranks - rank) % 3 + 1);
+    if (sharing.weighted && ranks > 1) step.weights.front() = 0;
+    std::vector<std::size_t> positions;
+    for (int rank = 0; rank < ranks; ++rank) {
+      const Range share = step.share(rank, ranks, sharing.shards, sharing.unit);
+      for (std::size_t number = 0; number < share.size(); ++number)
+        positions.push_back(step.position(share, rank, ranks, number));
+    }
+    std::ranges::sort(positions);
+    const SampleOrder order(shuffle, kSize, 7, step.epoch);
+    std::vector<std::size_t>& found = steps.emplace_back();
+    for (const std::size_t position : positions) found.push_back(order.sample(position));
+    cursor = after(step);
+  }
+  return steps;
 }
 
 }  // namespace
@@ -169,6 +203,28 @@ TEST_CASE("an epoch's last step may be shorter, and the next epoch follows", "[s
 TEST_CASE("the order of the samples does not depend on the number of ranks", "[sampler]") {
   const std::vector<std::size_t> alone = gathered(103, 10, 1, 25);
   for (const int ranks : {2, 3, 4, 7, 16}) CHECK(gathered(103, 10, ranks, 25) == alone);
+}
+
+TEST_CASE("a run that is killed after any step and resumed on any ranks has each sample of an unbroken run, once",
+          "[sampler]") {
+  constexpr std::uint64_t kEpochs = 3;
+  for (const Shuffle& shuffle : {Shuffle{Shuffle::Kind::none}, Shuffle{}, Shuffle{Shuffle::Kind::block, 8, 3}}) {
+    const auto unbroken = samples_of_steps(shuffle, {}, 1, {}, kEpochs);
+    for (const Sharing& sharing : {Sharing{}, Sharing{.shards = 8}, Sharing{.unit = 4}, Sharing{.piece_size = 10},
+                                   Sharing{.unit = 4, .weighted = true}})
+      for (const int ranks : {1, 2, 3, 4, 7}) {
+        CAPTURE(static_cast<int>(shuffle.kind), sharing.shards, sharing.unit, sharing.piece_size, ranks);
+        REQUIRE(samples_of_steps(shuffle, sharing, ranks, {}, kEpochs) == unbroken);
+        Cursor cursor;
+        for (std::size_t step = 0; step < unbroken.size(); ++step) {
+          const int resumed_on = ranks % 4 + 1;
+          const auto rest = samples_of_steps(shuffle, sharing, resumed_on, cursor, kEpochs);
+          REQUIRE(std::equal(rest.begin(), rest.end(), unbroken.begin() + static_cast<std::ptrdiff_t>(step),
+                             unbroken.end()));
+          cursor = after(plan_step(cursor, 103, 24));
+        }
+      }
+  }
 }
 
 TEST_CASE("a cursor beyond the data is an error", "[sampler]") {

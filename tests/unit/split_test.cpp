@@ -19,6 +19,17 @@ TEST_CASE("blocks are not split; only the last may be shorter", "[split]") {
   CHECK(split_blocks(5, 16, 2, 0) == Range{0, 5});
   CHECK(split_blocks(5, 16, 2, 1) == Range{5, 5});
   CHECK(split_blocks(0, 16, 2, 1) == Range{0, 0});
+  // Fewer items than parts, in blocks of any size: the last parts are empty.
+  for (const auto& [count, parts] : {std::pair{6u, 4u}, {1u, 8u}, {6u, 3u}, {6u, 2u}})
+    for (const std::size_t block : {1u, 4u, 16u}) {
+      std::size_t end = 0;
+      for (std::size_t part = 0; part < parts; ++part) {
+        const Range range = split_blocks(count, block, parts, part);
+        CHECK(range.begin == end);
+        end = range.end;
+      }
+      CHECK(end == count);
+    }
 }
 
 TEST_CASE("parts in proportion to weights cover everything once", "[split]") {
