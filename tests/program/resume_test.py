@@ -6,7 +6,7 @@ import h5py
 import numpy as np
 
 import helper
-from helper import read_checkpoint
+from helper import read_checkpoint, run
 
 STEPS = 20  # of 40 images each: an epoch of 500 is 13 steps
 
@@ -30,6 +30,25 @@ class Resume(helper.ProgramTest):
                     self.assertEqual(read_checkpoint(parts / "checkpoint.h5")["attributes"]["step"], stop)
                     self.run_to(parts, STEPS, model=model, weight_decay=0.001, resume=True)
                     self.assert_same_state(whole / "checkpoint.h5", parts / "checkpoint.h5")
+
+    def test_killed_at_any_step_of_any_strategy(self):
+        """The same bits need the same samples, for each order, strategy and number of ranks."""
+        cases = [(3, {"strategy": "sharded"}), (2, {"accumulate": 3}), (4, {"shards": 5}), (2, {"pipeline": 2, "accumulate": 2}),
+                 (3, {"strategy": "local", "sync_every": 3}), (2, {"strategy": "async", "sync_every": 3, "staleness": 0}),
+                 (4, {"augment": "flip"})]
+        def train(case):
+            number, (ranks, changes) = case
+            options = {"checkpoint_every": 3, "keep": 1, "eval_every": "none", "max_steps": STEPS, "epochs": 3, "global_batch": 40,
+                       "shuffle": ("block,size=16,window=2", "global")[number % 2], **changes}
+            whole, parts = self.folder / f"whole-{number}", self.folder / f"parts-{number}"
+            self.train(whole, ranks=ranks, **options)
+            for step in (4 + number, 15):  # rank 1 comes to each step
+                run(*self.training(parts, **options, resume=True, inject=f"kill:rank=1,step={step}"), ranks=ranks)
+            self.train(parts, ranks=ranks, **options, resume=True)
+            return whole, parts
+        for (_, case), (whole, parts) in helper.at_once(train, enumerate(cases)):
+            with self.subTest(case):
+                self.assert_same_state(whole / "checkpoint.h5", parts / "checkpoint.h5")
 
     def test_the_rest_of_an_epoch_is_marked(self):
         out = self.folder / "out"
