@@ -1,6 +1,8 @@
 """Data files of encoded images, in several files, with bad samples among them."""
 import json
+import os
 import struct
+import subprocess
 import unittest
 import zlib
 
@@ -187,6 +189,31 @@ class InputTest(helper.ProgramTest):
             file.attrs["mean"] = np.float32([0.25] * 3)
         result = helper.run("train", "--data", self.parts, other, "--out", self.folder / "bad", "--model", "mlp")
         self.assertRegex(result.err, r"part-1.h5 and .*part-3.h5 have different means")
+
+    def test_any_locking_of_hdf5(self):
+        """Eight ranks, perhaps of another user, read a file that another process has open, in a folder that is read-only."""
+        inputs, runs = self.folder / "inputs", self.folder / "runs"
+        for folder in inputs, runs:
+            folder.mkdir()
+        data = inputs / "data.h5"
+        pixels, labels = helper.images(100, seed=1)
+        with h5py.File(data, "w") as file:
+            for split in "train", "test":
+                file.create_dataset(f"{split}/images", data=pixels, chunks=(7, 28, 28, 1), compression="gzip")
+                file[f"{split}/labels"] = labels
+            file.attrs["mean"] = file.attrs["deviation"] = np.float32([0.5])
+            file.attrs["classes"] = [f"class {n}" for n in range(10)]
+        for place, mode in (self.shared, 0o755), (self.folder, 0o755), (runs, 0o777), (data, 0o444), (inputs, 0o555):
+            place.chmod(mode)
+        self.addCleanup(inputs.chmod, 0o755)
+        nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
+        if os.getuid() != 0 or subprocess.run([*nobody, helper.ANNULUS, "--version"], capture_output=True).returncode != 0:
+            nobody = []
+        with h5py.File(data, "r"):
+            for locking in "TRUE", "FALSE", "BEST_EFFORT":
+                self.succeed(*self.training(runs / locking, data=data, max_steps=4, global_batch=30), ranks=8, prefix=nobody,
+                             environment={"HDF5_USE_FILE_LOCKING": locking})
+                self.assert_same_state(runs / "TRUE/checkpoint.h5", runs / locking / "checkpoint.h5")
 
 
 if __name__ == "__main__":
