@@ -74,6 +74,53 @@ class Signals(helper.ProgramTest):
         self.assertEqual([one["step"] for one in results["evaluations"]], [2])
         self.assertEqual(results["status"], "complete")
 
+    def delayed(self, stage, step=0, rank=0):
+        return "--inject", f"delay:rank={rank},step={step},seconds=2,at={stage}"
+
+    def test_during_a_checkpoint(self):
+        """Written under a temporary name, renamed, linked: each time training goes on, and the writer is in between."""
+        options = {"model": "lenet", "epochs": 1000000, "global_batch": 40, "checkpoint_every": 5, "eval_every": "none"}
+        whole = self.folder / "whole"
+        self.train(whole, ranks=2, **options, max_steps=60)
+        def stop(case):
+            stage, file = case
+            out = self.folder / stage
+            process = helper.start(*self.training(out, **options, max_steps=60, inject="delay:rank=1,seconds=0.02"),
+                                   *self.delayed(stage, step=5), ranks=2)
+            self.await_file(process, out / file)
+            for rank in children(process.pid):
+                os.kill(rank, signal.SIGTERM)
+            return out, helper.finish(process)
+        for (stage, _), (out, result) in helper.at_once(stop, (
+                ("written", "checkpoints/step-000000005.h5.partial"), ("renamed", "checkpoints/step-000000005.h5"),
+                ("linked", "checkpoint.h5"))):
+            with self.subTest(stage):
+                self.assertEqual(result.status, helper.STOPPED, str(result))
+                self.assertGreaterEqual(read_checkpoint(out / "checkpoint.h5")["attributes"]["step"], 5)
+                self.train(out, ranks=2, **options, max_steps=60, resume=True)
+                self.assert_same_state(whole / "checkpoint.h5", out / "checkpoint.h5")
+
+    def test_before_the_first_step(self):
+        """It ends the job, and the same command trains."""
+        options = {"model": "lenet", "max_steps": 5, "eval_steps": 1}
+        whole = self.folder / "whole"
+        self.train(whole, ranks=2, **options)
+        def stop(stage):
+            out = self.folder / stage
+            process = helper.start(*self.training(out, **options), *self.delayed(stage), *self.delayed(stage, rank=1), ranks=2)
+            while process.poll() is None and len(children(process.pid)) < 2:
+                time.sleep(0.01)
+            time.sleep(0.7)
+            for rank in children(process.pid):
+                os.kill(rank, signal.SIGTERM)
+            return out, helper.finish(process)
+        for stage, (out, result) in helper.at_once(stop, ("compared", "claimed", "planned")):
+            with self.subTest(stage):
+                self.assertNotIn(result.status, (0, 1, 2), str(result))
+                self.assertLess(result.seconds, 10)
+                self.train(out, ranks=2, **options, resume=True)
+                self.assert_same_state(whole / "checkpoint.h5", out / "checkpoint.h5")
+
     def test_it_may_come_while_a_matrix_product_is_computed(self):
         """oneDNN's products keep the stack pointer in a buffer: a handler that runs there overwrites the memory before
         it, which is not always visible (but in stop_signals_test.cpp)."""
