@@ -74,24 +74,54 @@ class Faults(helper.ProgramTest):
             self.assertRegex(result.err, r"(?m)^annulus: rank 0: no progress for .* s \(--stall-timeout\)")
             self.assertNotIn("rank 1: no progress", result.err)
 
-    def test_a_rank_frozen_between_steps_is_noticed_as_soon_as_in_a_step(self):
-        """Metrics of each step: ranks then wait for each other between steps for much of the time."""
+    def freeze_in_steps(self, *options, after=0.0):
+        """Jobs of 2 ranks with these options at once. Each rank 1 is frozen some time after the first metrics."""
         jobs = []
-        for number in range(4):
+        for number, changes in enumerate(options):
             out = self.folder / str(number)
-            jobs.append(helper.start(*self.training(out, epochs=100000, checkpoint_every=100000, eval_every=100000,
-                                                    stall_timeout=STALL, metrics_every=1), ranks=2))
+            jobs.append(helper.start(*self.training(out, **{"epochs": 100000, "checkpoint_every": 100000, "eval_every": 100000,
+                                                            "stall_timeout": STALL, "metrics_every": 1, **changes}), ranks=2))
             self.addCleanup(lambda job=jobs[-1]: job.poll() is None and os.killpg(job.pid, signal.SIGKILL))
         for number, job in enumerate(jobs):
             metrics = self.folder / str(number) / "metrics.jsonl"
             while job.poll() is None and not (metrics.exists() and metrics.stat().st_size > 0):
                 time.sleep(0.01 * (number + 1))
+            time.sleep(after)
             ranks = [rank for rank in helper.children(job.pid)
                      if pathlib.Path(f"/proc/{rank}/comm").read_text().strip() == "annulus"]
+            self.assertEqual(len(ranks), 2, options[number])
             os.kill(ranks[1], signal.SIGSTOP)
         since = time.monotonic()
-        for job in jobs:
-            result = helper.finish(job, 40, since)
+        return [helper.finish(job, 40, since) for job in jobs]
+
+    def test_a_rank_frozen_in_the_collectives_of_any_strategy(self):
+        cases = ({"shards": 4}, {"strategy": "sharded", "clip_norm": 1}, {"pipeline": 2, "accumulate": 2},
+                 {"strategy": "local", "sync_every": 4}, {"strategy": "async", "sync_every": 4},
+                 {"strategy": "async", "sync_every": 4, "servers": 1}, {"model": "resnet20", "sync_batch_norm": True},
+                 {"optimizer": "lars", "all_reduce": "doubling"}, {"all_reduce": "mpi"},
+                 {"all_reduce": "message-ring", "wire": "bf16", "defer": 0.5})
+        for half in cases[:5], cases[5:]:
+            for options, result in zip(half, self.freeze_in_steps(*half)):
+                with self.subTest(options):
+                    self.assertGreater(result.status, 0, str(result))
+                    self.assertRegex(result.err, rf"(?m)^annulus: rank 0: no progress for {STALL} s \(--stall-timeout\) in step")
+                    self.assertLess(result.seconds, STALL + 10)
+            self.setUp()  # other folders
+
+    def test_a_rank_frozen_in_an_evaluation_or_a_checkpoint(self):
+        """There other ranks may be late, so that waiting takes ten times as long."""
+        data = helper.write_data(self.folder / "data.h5", test=20000)
+        evaluates = {"data": data, "model": "resnet20", "eval_every": 1, "stall_timeout": 0.5}
+        writes = {"model": "cnn", "checkpoint_every": 1, "stall_timeout": 0.5}
+        for options, result in zip((evaluates, writes), self.freeze_in_steps(evaluates, writes, after=0.3)):
+            with self.subTest(options):
+                self.assertGreater(result.status, 0, str(result))
+                self.assertRegex(result.err, r"(?m)^annulus: rank 0: no progress for .* s \(--stall-timeout\)")
+                self.assertLess(result.seconds, 20)
+
+    def test_a_rank_frozen_between_steps_is_noticed_as_soon_as_in_a_step(self):
+        """Metrics of each step: ranks then wait for each other between steps for much of the time."""
+        for result in self.freeze_in_steps(*[{}] * 4):
             self.assertRegex(result.err, rf"(?m)^annulus: rank 0: no progress for {STALL} s \(--stall-timeout\) in step")
 
     def test_one_process_alone(self):
