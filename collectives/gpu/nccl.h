@@ -27,7 +27,8 @@ class SideLane;
 // It sends as many numbers as a ring, in two steps, has no reduce-scatter or all-gather, and cannot be used for sums
 // that must be exact.
 //
-// Collective over the world. Throws Error, on all ranks, if two ranks share a GPU.
+// Collective over the world. Throws Error, on all ranks, if two ranks share a GPU, or if all-reduces of whole numbers
+// are not exact.
 std::unique_ptr<StreamAlgorithm> make_nccl(const World& world, cuda::SideLane& lane, WireType wire = WireType::fp32);
 
 }  // namespace annulus

@@ -743,3 +743,17 @@ TEST_CASE("if NCCL fails on one rank it is refused on all, and auto takes anothe
   if (wire == WireType::fp32)
     check_equal(sum_of(device, *all_reduce, integers(997, nodes.rank())), exact_sum(997, nodes.size()));
 }
+
+// With ANNULUS_EMULATED_WRONG_NCCL.
+TEST_CASE("if NCCL's sums are wrong it is refused on all ranks, and auto takes another algorithm", "[.wrong_nccl]") {
+  const World nodes(2);
+  use_gpu(World());
+  cuda::CudaDevice device(current_gpu());
+  CHECK_THROWS_WITH(make_all_reduce("nccl", nodes, device),
+                    Catch::Contains("NCCL's all-reduce of 65536 numbers is wrong: number 32768 is ") &&
+                        Catch::Contains("update NCCL"));
+  const auto all_reduce = make_all_reduce("auto", nodes, device);
+  CHECK_THAT(all_reduce->info().description,
+             Catch::Contains("is wrong") && Catch::Contains("staged through pinned memory"));
+  check_equal(sum_of(device, *all_reduce, integers(997, nodes.rank())), exact_sum(997, nodes.size()));
+}
