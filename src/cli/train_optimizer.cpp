@@ -113,6 +113,11 @@ void add_optimizer_options(CLI::App& command, TrainOptions& o) {
       ->group("Optimizer");
   add("--clip-norm", o.clip_norm, "Maximum norm of the gradient over all parameters; 0: no clipping")
       ->transform(number_from(0));
+  add("--skip-not-finite", o.skip_not_finite,
+      "Check each rank's gradients before an update, and skip the update if one is infinite or NaN, at most N times in "
+      "a "
+      "row; 0: no check")
+      ->transform(whole_number(0));
   add("--ema", o.ema, "Decay, such as 0.9999, of a moving average of the weights, which is then evaluated; 0: none")
       ->transform(number_from(0, 0.9999999));
 }

@@ -6,6 +6,7 @@
 
 #include "collectives/gradient_buckets.h"
 #include "src/data/loader.h"
+#include "src/step/gradient_guard.h"
 #include "src/step/gradient_noise.h"
 #include "src/step/kept_state.h"
 #include "src/step/parts.h"
@@ -34,6 +35,8 @@ class Step {
     // Called by steps that can do without some ranks, if the exchange of the metrics was interrupted. Returns whether
     // all ranks that are left have computed their shares, and the all-reduce continues with these.
     std::function<bool()> regroup = [] { return false; };
+    // Called before the update if StepOptions::finite_gradients.
+    JudgeGradients judge = [](const Parameter*) { return true; };
   };
   Hooks hooks;
 

@@ -15,7 +15,8 @@ struct StepOptions {
   std::size_t parts = 1;
   // If there are shards (collectives/shard_tree.h; 0: there are none), the parts are this rank's shards instead.
   std::size_t shards = 0, rank = 0, ranks = 1;
-  float clip_norm = 0;  // see Update::clip(); 0: no clipping
+  float clip_norm = 0;            // see Update::clip(); 0: no clipping
+  bool finite_gradients = false;  // Step::Hooks::judge is called
   // The maximum of a step; only needed if an embedding is shared, or parts have updates of their own.
   std::size_t global_batch = 0;
   StepStrategy strategy = Strategy::synchronous;  // see make_step()

@@ -32,6 +32,9 @@ SynchronousStep::SynchronousStep(const StepTools& tools, const BucketOptions& bu
       bucket_options_(buckets),
       table_(tied_table(tools.model)),
       exchange_(make_exchange(tools_, options, passes_, clock_)),
+      guard_(options.finite_gradients
+                 ? make_finite_guard(tools.model, [this](const Parameter* one) { return judge(one); })
+                 : std::make_unique<GradientGuard>()),
       stack_(device_, tools.all_reduce, gradients(), passes_.written()),
       measures_parts_(table_.size() == 0 || options.shards > 0),
       part_norms_(tools.optimizer),
@@ -90,8 +93,12 @@ void SynchronousStep::write(ControlFlags flags) {
 void SynchronousStep::backward(const Batch& batch, const BatchPart& part) {
   const std::size_t samples = batch.step.global_batch();
   using Since = std::optional<Mark>;
+  guard_->begin_part();
   if (!part.last) {
-    exchange_->backward(batch, part, samples, [this](std::size_t count, const Since&) { part_norms_.ready(count); });
+    exchange_->backward(batch, part, samples, [this](std::size_t count, const Since&) {
+      part_norms_.ready(count);
+      guard_->ready(count);
+    });
     return stack_.push();
   }
   stack_.begin_last();
@@ -102,14 +109,24 @@ void SynchronousStep::backward(const Batch& batch, const BatchPart& part) {
 // The first `count` gradients of the last part are final.
 void SynchronousStep::send(std::size_t count, const std::optional<Mark>& since) {
   const bool measured = part_norms_.ready(count);
+  guard_->ready(count);
   stack_.add(count);
   buckets_.ready(count, measured ? std::nullopt : since);
+}
+
+bool SynchronousStep::judge(const Parameter* not_finite) {
+  bool accepted = false;
+  clock_.add(StepClock::Kind::norms, clock_.wait_within_pass([&] { accepted = hooks.judge(not_finite); }));
+  return accepted;
 }
 
 StepMetrics SynchronousStep::conclude() {
   const StepMetrics found = metrics();
   if (found.control_flags.copy > 0) hooks.before_update();
-  updater_.update();
+  if (guard_->accepts())
+    updater_.update();
+  else
+    updater_.discard();
   return found;
 }
 

@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "src/step/gradient_exchange.h"
+#include "src/step/gradient_guard.h"
 #include "src/step/gradient_stack.h"
 #include "src/step/step.h"
 #include "src/step/updater.h"
@@ -31,6 +32,7 @@ class SynchronousStep final : public Step {
   void write(ControlFlags flags);
   void backward(const Batch& batch, const BatchPart& part);
   void send(std::size_t gradients, const std::optional<Mark>& since);
+  bool judge(const Parameter* not_finite);
   StepMetrics metrics();
 
   DeviceView gradients() const { return tools_.model.parameters().gradients(); }
@@ -38,6 +40,7 @@ class SynchronousStep final : public Step {
   const BucketOptions bucket_options_;
   const Range table_;
   const std::unique_ptr<GradientExchange> exchange_;
+  const std::unique_ptr<GradientGuard> guard_;
   GradientStack stack_;
   const bool measures_parts_;  // the rows of a shared embedding's gradient would be missing
   PartNormProbe part_norms_;

@@ -59,6 +59,14 @@ void Updater::update() {
   updating_ = false;
 }
 
+// The step counts for the optimizer, too, as it does for a run that is resumed.
+void Updater::discard() {
+  tools_.optimizer.begin_step();
+  for (std::size_t bucket = 1; bucket < buckets_.size(); ++bucket) wait_for(bucket);
+  exchange_.complete();
+  pending_ = {};
+}
+
 void Updater::prepare() {
   if (preparations_.empty()) return;
   clock_.activity().enter(Activity::Phase::optimizer);

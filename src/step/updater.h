@@ -35,6 +35,8 @@ class Updater {
   // Waits for all buckets of a step but the first and the deferred ones, and updates them. REQUIRES: the first bucket
   // has been waited for. Deferred and late buckets, and weights that are being gathered, are left pending.
   void update();
+  // Instead of update(): waits for all buckets of a step that changes nothing.
+  void discard();
   // Completes pending buckets that end beyond this position in the arena, from which on forward needs the parameters.
   void finish_from(std::size_t parameters);
   bool between_steps() const { return !updating_ && pending_.size() == 0; }

@@ -27,6 +27,7 @@ constexpr Feature kAccumulate{"--accumulate", [](const TrainOptions& o) { return
 constexpr Feature kSyncBatchNorm{"--sync-batch-norm", [](const TrainOptions& o) { return o.sync_batch_norm; }};
 constexpr Feature kDefer{"--defer", [](const TrainOptions& o) { return o.buckets.deferred > 0; }};
 constexpr Feature kClipNorm{"--clip-norm", [](const TrainOptions& o) { return o.clip_norm > 0; }};
+constexpr Feature kSkipNotFinite{"--skip-not-finite", [](const TrainOptions& o) { return o.skip_not_finite > 0; }};
 constexpr Feature kLars{"--optimizer lars", [](const TrainOptions& o) { return o.optimizer.kind == "lars"; }};
 constexpr Feature kShardedLars{"--optimizer lars with --strategy sharded", [](const TrainOptions& o) {
                                  return kLars.used(o) && std::holds_alternative<Sharded>(o.strategy);
@@ -68,6 +69,7 @@ constexpr std::array kRows{
     Row{kSyncBatchNorm, {nullptr, nullptr, kNotYet, kOwnPace, kOwnPace}},
     Row{kDefer, {nullptr, nullptr, kNotYet, kNoSteps, kNoSteps}},
     Row{kClipNorm, {nullptr, nullptr, nullptr, nullptr, "no rank has all gradients of a step"}},
+    Row{kSkipNotFinite, {nullptr, nullptr, kNotYet, "ranks update by themselves", "ranks update by themselves"}},
     Row{kLars, {nullptr, nullptr, nullptr, nullptr, "owners update parts of layers"}},
     Row{kMuon, {nullptr, nullptr, nullptr, nullptr, "owners update parts of layers"}},
     Row{kWireBf16, {nullptr, nullptr, nullptr, nullptr, "ranks push and pull fp32"}},
@@ -113,6 +115,7 @@ constexpr std::array kPairs{
     Pair{kShards, kGpu, kNotYet, "use --device cpu"},
     Pair{kSurvive, kGpu, kNotYet, "use --device cpu"},
     Pair{kMuon, kGpu, kNotYet, "use --device cpu"},
+    Pair{kSkipNotFinite, kGpu, kNotYet, "use --device cpu"},
     // Means and variances are differences of large sums.
     Pair{kSyncBatchNorm, kWire, "statistics need fp32"},
     Pair{kDefer, kClipNorm, kAllGradients},

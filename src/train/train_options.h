@@ -58,6 +58,7 @@ struct TrainOptions {
   double muon_rate = 0;                                   // of Muon's matrices; 0: the rate
   std::vector<std::string> muon_except;                   // patterns of parameters that are no matrices for Muon
   float clip_norm = 0;                                    // 0: gradients are not clipped
+  std::size_t skip_not_finite = 0;                        // updates in a row; 0: gradients are not checked
   double ema = 0;                                         // decay of the moving average of the weights; 0: none
   bool sync_batch_norm = false;
   std::string recompute = "none";

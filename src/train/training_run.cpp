@@ -51,9 +51,12 @@ TrainingRun::TrainingRun(const TrainingInputs& inputs, Replica& replica, RunReco
                record.result.utilization, *replica.step, replica.optimizer, replica.ledger, record.noise,
                record.activity, [&record](const std::string& line) { record.progress.line_anyway(line); }),
       energy_(world_, *inputs.device),
+      skipped_(world_, replica.model.parameters(), options_.skip_not_finite,
+               [&record](const std::string& line) { record.progress.line_anyway(line); }),
       earlier_joules_(record.result.energy.joules) {
   replica.step->hooks.peek_next = [this] { return loader_.peek(); };
   replica.step->hooks.before_part = [this](std::size_t number) { inject_before(state_.step + 1 + number); };
+  replica.step->hooks.judge = [this](const Parameter* one) { return skipped_.accept(state_.step + 1, one); };
   if (const auto pace = inputs.strategy_plan().pace) pace_.emplace(*pace, inputs.workers());
   for (int step = 0; pace_ && step < 2; ++step) loader_.plan(pace_->plan());  // the loader is one ahead
 }

@@ -11,6 +11,7 @@
 #include "src/train/replica.h"
 #include "src/train/round_pace.h"
 #include "src/train/run_record.h"
+#include "src/train/skipped_updates.h"
 #include "src/train/survival.h"
 #include "src/train/training_inputs.h"
 
@@ -85,6 +86,7 @@ class TrainingRun {
   std::optional<Pace> pace_;  // none if steps have a given size
   RunMetrics metrics_;
   EnergyMeter energy_;
+  SkippedUpdates skipped_;
   const double earlier_joules_;  // before ranks were lost
   bool handed_over_ = false;     // to the next job
 };

@@ -193,6 +193,7 @@ StepOptions step_options(const World& world, const TrainOptions& options, std::s
           .rank = static_cast<std::size_t>(world.rank()),
           .ranks = static_cast<std::size_t>(world.size()),
           .clip_norm = options.clip_norm,
+          .finite_gradients = options.skip_not_finite > 0,
           .global_batch = global_batch,
           .strategy = plan_strategy(world, options, global_batch).step};
 }

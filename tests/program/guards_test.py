@@ -5,6 +5,11 @@ import re
 import signal
 import time
 
+import h5py
+import numpy as np
+import onnx
+from onnx import numpy_helper
+
 import helper
 from helper import run
 
@@ -173,6 +178,57 @@ class Faults(helper.ProgramTest):
                 self.assertEqual((result.status, len(result.messages)), (1, 1), str(result))
                 self.assertRegex(result.messages[0], r"step \d+ \(epoch 1\): .*training has diverged; lower --lr$")
                 self.assertFalse((self.folder / "out" / "checkpoint.h5").exists())
+
+    def not_finite_data(self):
+        """A network whose weights are 0, and one image so bright that a gradient overflows while the loss does not."""
+        network, data = self.folder / "net.onnx", self.folder / "bright.h5"
+        make, count = onnx.helper.make_node, 30
+        graph = onnx.helper.make_graph(
+            [make("Flatten", ["image"], ["flat"]), make("Gemm", ["flat", "head.weight", "head.bias"], ["out"], transB=1)], "net",
+            [onnx.helper.make_tensor_value_info("image", onnx.TensorProto.FLOAT, ["batch", 1, 4, 4])],
+            [onnx.helper.make_tensor_value_info("out", onnx.TensorProto.FLOAT, ["batch", 2])],
+            [numpy_helper.from_array(np.zeros(shape, np.float32), name)
+             for name, shape in (("head.weight", (2, 16)), ("head.bias", (2,)))])
+        onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)]), str(network))
+        with h5py.File(data, "w") as file:
+            for split in "train", "test":
+                file[f"{split}/images"] = np.zeros((count, 4, 4, 1), np.uint8)
+                file[f"{split}/labels"] = np.full((count, 2), 1000, np.float32)
+            file["train/images"][7] = 255
+            file.attrs["mean"], file.attrs["deviation"] = np.float32([0]), np.float32([2e-38])
+            file.attrs["values"] = ["a", "b"]
+        return {"model": network, "data": data, "global_batch": 4, "lr": 0.01, "epochs": 1, "eval_every": "none"}
+
+    def test_a_gradient_that_is_not_finite_is_named_and_skipped(self):
+        options = self.not_finite_data()
+        line = r"step (\d+): the gradient of head\.weight is not finite on rank \d: no update \(1 of at most 2 in a row\)"
+        for number, changes in enumerate(({}, {"strategy": "sharded"}, {"shards": 4}, {"accumulate": 2, "optimizer": "adamw"},
+                                          {"survive": True, "shards": 4}, {"defer": 0.5})):
+            with self.subTest(changes):
+                out = self.folder / f"skips-{number}"
+                environment = {"OMPI_MCA_orte_enable_recovery": "1"} if "survive" in changes else None
+                result = self.succeed(*self.training(out, **options, **changes, skip_not_finite=2), ranks=3, environment=environment)
+                self.assertRegex(result.out, line)
+                checkpoint = helper.read_checkpoint(out / "checkpoint.h5")
+                self.assertEqual(checkpoint["attributes"]["step"], 8)
+                weights = checkpoint["parameters"]
+                self.assertTrue(all(np.isfinite(values).all() for values in weights.values()))
+                self.assertGreater(min(abs(weights["head.bias"])), 0)
+                self.assertEqual(abs(weights["head.weight"]).max(), 0)
+        result = run(*self.training(self.folder / "ends", **options), ranks=3)
+        self.assertEqual(result.status, 1, str(result))
+        self.assertIn("training has diverged", result.err)
+
+    def test_too_many_gradients_that_are_not_finite_end_the_run(self):
+        options = {**self.not_finite_data(), "shuffle": None}
+        with h5py.File(options["data"], "r+") as file:
+            file["train/images"][...] = 255
+        out = self.folder / "out"
+        result = run(*self.training(out, **options, skip_not_finite=2), ranks=2)
+        self.assertEqual((result.status, len(result.messages)), (1, 1), str(result))
+        self.assertRegex(result.messages[0], r"step 3 \(epoch 1\): the gradient of head\.weight is not finite on rank 0, nor gradients on "
+                                             r"1 other rank, after 2 steps without an update for this reason \(--skip-not-finite\)$")
+        self.assertFalse((out / "checkpoint.h5").exists())
 
     def test_invalid_options(self):
         for text, names in (("melt:rank=1", "kill:, delay:, hang: or flip:"), ("kill:rank=1", "needs step"),
