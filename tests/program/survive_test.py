@@ -299,19 +299,6 @@ class Survive(UndisturbedTest):
         time.sleep(0.3)  # in which the kernel frees their memory
         self.assertEqual([rank for rank, number in ranks.items() if helper.is_running(number)], [])
 
-    def test_random_disturbances(self):
-        """A short form of scripts/chaos, with scripts/launch."""
-        out = self.folder / "chaos"
-        done = subprocess.run(
-            [ROOT / "scripts/chaos", "--kills", "3", "--lost-hosts", "0", "--frozen", "1", "--cuts", "0", "--hosts", "0",
-             "--steps", "250", "--seed", "7", "--data", self.data, "--out", out],
-            stdin=subprocess.DEVNULL, capture_output=True, text=True, env={**os.environ, "ANNULUS": helper.ANNULUS})
-        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-        trials = json.loads((out / "chaos.json").read_text())
-        self.assertEqual([(trial["kind"], trial["moment"], trial["ranks"]) for trial in trials],
-                         [("kill", "any", [0]), ("kill", "start", [2]), ("kill", "any", [2]), ("frozen", "any", [3])])
-        self.assertEqual([trial["status"] for trial in trials if trial["moment"] == "any"], [0, 0, 0], done.stdout)
-
     def test_it_needs_a_launcher_that_goes_on(self):
         """mpirun alone ended a complete run with status 1 and without a line."""
         result = run(*self.training(self.folder / "out", survive=True, **RUN), ranks=2)
