@@ -5,6 +5,7 @@
 
 #include "kernels/base/split.h"
 #include "kernels/base/tensor.h"
+#include "kernels/update.h"
 
 namespace annulus {
 
@@ -30,5 +31,44 @@ class MatrixExchange {
 // Shares items among ranks so that costs are balanced: the most expensive first, each to the rank with the least so
 // far. Returns each rank's items in this order.
 std::vector<std::vector<std::size_t>> share_by_cost(const std::vector<double>& costs, std::size_t ranks);
+
+// The segments that Muon orthogonalizes.
+std::vector<UpdateSegment> matrices_of(const std::vector<UpdateSegment>& segments);
+
+// How ranks share matrices: each has an owner, which orthogonalizes it. A rank updates the momenta for the gradients
+// that it keeps, and needs their directions.
+//
+//    gradients        [ 0 | 1 | 2 ]  rank r updates slice r's momenta, and exchanges gradients for directions
+//                     [ all-gather ]  every rank has all directions, and the owners orthogonalize theirs
+//    parts in a round [ 0 | 1 | 2 ]  owner r writes the directions of some matrices
+//                     [ all-gather ]  rank r copies what belongs to slice r
+struct MatrixShares {
+  struct KeptPart {
+    Range range;
+    std::size_t place;  // in the states
+  };
+  struct Owned {
+    std::size_t matrix, place;  // in the rank's part, in floats
+  };
+  struct Round {
+    std::size_t part = 0;                    // size of each rank's, in floats
+    std::vector<std::vector<Owned>> owners;  // by rank
+  };
+
+  MatrixShares(const UpdateArenas& arenas, std::vector<UpdateSegment> all);
+
+  std::size_t largest_part() const;
+  // Calls visit(part) for each part that this rank keeps.
+  template <class Visit>
+  void for_each_kept(const Visit& visit) const {
+    for (const std::vector<KeptPart>& parts : kept)
+      for (const KeptPart& one : parts) visit(one);
+  }
+
+  const std::vector<UpdateSegment> matrices;
+  std::vector<Range> ranges;                // the matrices
+  std::vector<std::vector<KeptPart>> kept;  // by matrix
+  std::vector<Round> rounds;
+};
 
 }  // namespace annulus

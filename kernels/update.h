@@ -172,7 +172,7 @@ class Update {
   // called for it; on a GPU its size is a multiple of 16 bytes.
   virtual void run(const Range& slice, float rate, std::uint64_t step) = 0;
 
-  // Prepares the next run() of the whole parameters in this slice: takes each one's weight and gradient norms (LARS),
+  // Prepares the next run() of the whole parameters in this slice: takes weight and gradient norms of each (LARS),
   // or updates momenta and orthogonalizes them (Muon). REQUIRES: needs_whole_parameters(), the slice contains whole
   // parameters, and their gradients are final.
   virtual void measure_parameters(const Range& slice) = 0;

@@ -22,7 +22,7 @@ struct LocalRounds {
 // See AsyncStep.
 struct AsyncRounds {
   RoundOptions round{};
-  std::size_t staleness = 0;     // the most steps that a rank may be ahead of the slowest one
+  std::size_t staleness = 0;     // the most steps that a rank may be ahead of the slowest
   std::size_t servers = 0;       // further ranks, which only serve; 0: all ranks serve
   int threads = 1;               // of the host beside a GPU, if this rank's share of the processors allows it
   const World* world = nullptr;  // all ranks

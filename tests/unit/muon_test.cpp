@@ -290,6 +290,46 @@ TEST_CASE("matrices are shared so that costs are balanced") {
   CHECK(share_by_cost({}, 2) == Shares{{}, {}});
 }
 
+namespace {
+
+class TwoRanks final : public MatrixExchange {
+ public:
+  std::size_t ranks() const override { return 2; }
+  std::size_t rank() const override { return 0; }
+  void gather_gradients(const std::vector<Range>&) override {}
+  DeviceView allocate(std::size_t) override { return {}; }
+  void gather(DeviceView) override {}
+};
+
+}  // namespace
+
+TEST_CASE("owners write matrices in rounds, as many in each as fit") {
+  std::vector<UpdateSegment> matrices;
+  for (std::size_t at = 0; const std::size_t rows : {16, 1100, 1000, 1200, 32}) {
+    UpdateSegment matrix{{at, at + 128 * rows}, Role::weight};
+    matrix.tensor.shape = {rows, 128};
+    at = matrix.range.end;
+    matrices.push_back(matrix);
+  }
+  TwoRanks exchange;
+  UpdateArenas arenas{};
+  arenas.exchange = &exchange;
+  const MatrixShares shares(arenas, matrices);
+  const auto places = [&](std::size_t round, std::size_t rank) {
+    std::vector<std::pair<std::size_t, std::size_t>> found;
+    for (const auto& [matrix, place] : shares.rounds.at(round).owners.at(rank)) found.emplace_back(matrix, place / 128);
+    return found;
+  };
+  using Places = std::vector<std::pair<std::size_t, std::size_t>>;
+  REQUIRE(shares.rounds.size() == 2);
+  CHECK(places(0, 0) == Places{{3, 0}, {4, 1200}, {0, 1232}});
+  CHECK(places(0, 1) == Places{{1, 0}});
+  CHECK(places(1, 0).empty());
+  CHECK(places(1, 1) == Places{{2, 0}});
+  CHECK(shares.rounds[0].part == 1248 * 128);
+  CHECK(shares.rounds[1].part == 1000 * 128);
+}
+
 TEST_CASE("a gradient that is not finite is noticed after Muon's update") {
   cpu::CpuDevice device(2);
   Model model(device, some_layers(), Mode::training, 2);
