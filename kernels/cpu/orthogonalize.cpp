@@ -61,6 +61,17 @@ void multiply(const Product& p, const Operand& a, const Operand& b, float* resul
   if (p.symmetric) mirror(p.rows, result);
 }
 
+void polynomial(const OrthogonalizingStep& step, const float* s, float* p, std::size_t n) {
+  copy({s, n * n}, {p, n * n});
+  multiply({.rows = n, .columns = n, .inner = n, .factor = step.c, .of_result = step.b, .symmetric = true}, {s, n},
+           {s, n}, p);
+  for (std::size_t i = 0; i < n; ++i) p[i * n + i] += step.a;
+}
+
+void multiply_squares(std::size_t n, const float* a, const float* b, float* result) {
+  multiply({.rows = n, .columns = n, .inner = n, .symmetric = true}, {a, n}, {b, n}, result);
+}
+
 }  // namespace
 
 void Orthogonalizer::run(std::span<float> matrix, const MatrixSize& size) {
@@ -69,21 +80,37 @@ void Orthogonalizer::run(std::span<float> matrix, const MatrixSize& size) {
   const bool tall = size.rows > size.columns;
   const std::size_t n = std::min(size.rows, size.columns), inner = std::max(size.rows, size.columns);
   scale(matrix, static_cast<float>(1 / std::max(std::sqrt(squares(matrix).value()), kLeastNorm)), matrix);
-  const std::span<float> squared = squared_.first(n * n), polynomial = polynomial_.first(n * n);
   std::span<float> x = matrix, next = next_.first(matrix.size());
-  for (const OrthogonalizingStep& step : steps_) {
+  const std::size_t stretch = inner > n ? 3 : 1;
+  for (std::size_t step = 0; step < steps_.size(); step += stretch) {
+    const std::span<float> squared = squared_.first(n * n);
     const Operand wide{x.data(), size.columns, tall}, flipped{x.data(), size.columns, !tall};
     multiply({.rows = n, .columns = n, .inner = inner, .symmetric = true}, wide, flipped, squared.data());
-    copy(squared, polynomial);
-    multiply({.rows = n, .columns = n, .inner = n, .factor = step.c, .of_result = step.b, .symmetric = true},
-             {squared.data(), n}, {squared.data(), n}, polynomial.data());
-    for (std::size_t i = 0; i < n; ++i) polynomial[i * n + i] += step.a;
-    const Operand left{polynomial.data(), n}, as_stored{x.data(), size.columns};
+    const Operand left{product_of_steps(step, std::min(step + stretch, steps_.size()), n), n},
+        as_stored{x.data(), size.columns};
     multiply({.rows = size.rows, .columns = size.columns, .inner = n}, tall ? as_stored : left, tall ? left : as_stored,
              next.data());
     std::swap(x, next);
   }
   copy(x, matrix);
+}
+
+// A step multiplies X by P = a I + b S + c S^2, and so S = X X^T by P^2: several steps need only squares of the
+// smaller side (Zhang, Amsel, Chen, Dao, "Gram Newton-Schulz", 2026). float32 loses small singular values of S, so
+// after three steps S is computed from X again. All of these matrices commute.
+const float* Orthogonalizer::product_of_steps(std::size_t begin, std::size_t end, std::size_t n) {
+  float *const s = squared_.first(n * n).data(), *const p = polynomial_.first(n * n).data();
+  std::span<float> all = product_.first(n * n), spare = spare_.first(n * n);
+  polynomial(steps_[begin], s, p, n);
+  std::copy_n(p, n * n, all.data());
+  for (std::size_t step = begin + 1; step < end; ++step) {
+    multiply_squares(n, s, p, spare.data());
+    multiply_squares(n, spare.data(), p, s);
+    polynomial(steps_[step], s, p, n);
+    multiply_squares(n, p, all.data(), spare.data());
+    std::swap(all, spare);
+  }
+  return all.data();
 }
 
 }  // namespace annulus::cpu

@@ -18,8 +18,11 @@ class Orthogonalizer {
   void run(std::span<float> matrix, const MatrixSize& size);
 
  private:
+  // Returns what these steps multiply X by, an n x n matrix. Overwrites squared_, which holds X X^T.
+  const float* product_of_steps(std::size_t begin, std::size_t end, std::size_t n);
+
   const std::vector<OrthogonalizingStep> steps_;
-  HostArray<float> next_, squared_, polynomial_;
+  HostArray<float> next_, squared_, polynomial_, product_, spare_;
 };
 
 }  // namespace annulus::cpu
