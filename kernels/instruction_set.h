@@ -5,9 +5,10 @@
 
 namespace annulus {
 
-// The instruction sets between which float32 kernels of oneDNN differ, narrowest first: in their rounding, and in the
-// memory layouts that they prefer. Extensions for other types, such as AVX512-BF16, change neither.
-enum class InstructionSet { sse41, avx, avx2, avx512 };
+// The instruction sets between which results differ, narrowest first. Up to AVX-512, float32 kernels of oneDNN round
+// differently, and prefer other memory layouts. AMX multiplies bf16 on tile registers, which Muon uses. Other
+// extensions, such as AVX512-BF16, change nothing.
+enum class InstructionSet { sse41, avx, avx2, avx512, amx };
 
 std::string_view to_string(InstructionSet set);
 std::optional<InstructionSet> parse_instruction_set(std::string_view text);  // as to_string() writes it

@@ -40,7 +40,7 @@ std::vector<UpdateSegment> matrices_of(const std::vector<UpdateSegment>& segment
 //
 //    gradients        [ 0 | 1 | 2 ]  rank r updates slice r's momenta, and exchanges gradients for directions
 //                     [ all-gather ]  every rank has all directions, and the owners orthogonalize theirs
-//    parts in a round [ 0 | 1 | 2 ]  owner r writes the directions of some matrices
+//    parts in a round [ 0 | 1 | 2 ]  owner r writes directions for some matrices
 //                     [ all-gather ]  rank r copies what belongs to slice r
 struct MatrixShares {
   struct KeptPart {

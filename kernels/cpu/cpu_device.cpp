@@ -22,7 +22,7 @@ namespace cpu {
 namespace {
 
 std::string_view isa() {
-  constexpr std::array<std::string_view, 4> kNames{"SSE4.1", "AVX", "AVX2", "AVX-512 or later"};
+  constexpr std::array<std::string_view, 5> kNames{"SSE4.1", "AVX", "AVX2", "AVX-512", "AMX"};
   return kNames.at(static_cast<std::size_t>(used_instruction_set()));
 }
 

@@ -38,7 +38,8 @@ struct Arrays {
 // Orthogonalizes matrices in the device's layouts.
 class LayoutOrthogonalizer {
  public:
-  LayoutOrthogonalizer(const Muon& rule, const std::vector<UpdateSegment>& matrices) : orthogonalizer_(rule) {
+  LayoutOrthogonalizer(const Muon& rule, const std::vector<UpdateSegment>& matrices)
+      : orthogonalizer_(make_orthogonalizer(rule)) {
     std::size_t bytes = 0;
     for (const UpdateSegment& matrix : matrices)
       bytes = std::max(bytes, Scratch::bytes({Adapted::copy(desc(matrix.tensor), plain_layout(matrix.tensor.shape))}));
@@ -56,7 +57,7 @@ class LayoutOrthogonalizer {
     from.load();
     const std::span<float> values = values_of(to, size);
     copy(values_of(from, size), values);
-    orthogonalizer_.run(values, size);
+    orthogonalizer_->run(values, size);
     to.store();
   }
 
@@ -65,7 +66,7 @@ class LayoutOrthogonalizer {
     return {static_cast<float*>(tensor.wanted().get_data_handle()), size.rows * size.columns};
   }
 
-  Orthogonalizer orthogonalizer_;
+  std::unique_ptr<Orthogonalizer> orthogonalizer_;
   Buffer scratch_;
 };
 

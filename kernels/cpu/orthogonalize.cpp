@@ -7,8 +7,11 @@
 #include <utility>
 
 #include "kernels/base/error.h"
+#include "kernels/base/host_memory.h"
 #include "kernels/cpu/loops/elementwise.h"
 #include "kernels/cpu/loops/squares.h"
+#include "kernels/cpu/tile_orthogonalizer.h"
+#include "kernels/instruction_set.h"
 
 namespace annulus::cpu {
 namespace {
@@ -61,56 +64,78 @@ void multiply(const Product& p, const Operand& a, const Operand& b, float* resul
   if (p.symmetric) mirror(p.rows, result);
 }
 
-void polynomial(const OrthogonalizingStep& step, const float* s, float* p, std::size_t n) {
-  copy({s, n * n}, {p, n * n});
-  multiply({.rows = n, .columns = n, .inner = n, .factor = step.c, .of_result = step.b, .symmetric = true}, {s, n},
-           {s, n}, p);
-  for (std::size_t i = 0; i < n; ++i) p[i * n + i] += step.a;
-}
+class Float32Orthogonalizer final : public Orthogonalizer {
+ public:
+  explicit Float32Orthogonalizer(const Muon& rule) : steps_(orthogonalizing_steps(rule)) {}
 
-void multiply_squares(std::size_t n, const float* a, const float* b, float* result) {
-  multiply({.rows = n, .columns = n, .inner = n, .symmetric = true}, {a, n}, {b, n}, result);
-}
+  void run(std::span<float> matrix, const MatrixSize& size) override {
+    if (matrix.empty()) return;
+    const bool tall = size.rows > size.columns;
+    const std::size_t n = std::min(size.rows, size.columns), inner = std::max(size.rows, size.columns);
+    scale(matrix, norm_factor(matrix), matrix);
+    std::span<float> x = matrix, next = next_.first(matrix.size());
+    const std::size_t stretch = inner > n ? 3 : 1;
+    for (std::size_t step = 0; step < steps_.size(); step += stretch) {
+      const std::span<float> squared = squared_.first(n * n);
+      const Operand wide{x.data(), size.columns, tall}, flipped{x.data(), size.columns, !tall};
+      multiply({.rows = n, .columns = n, .inner = inner, .symmetric = true}, wide, flipped, squared.data());
+      const Operand left{product_of_steps(step, std::min(step + stretch, steps_.size()), n), n},
+          as_stored{x.data(), size.columns};
+      multiply({.rows = size.rows, .columns = size.columns, .inner = n}, tall ? as_stored : left,
+               tall ? left : as_stored, next.data());
+      std::swap(x, next);
+    }
+    copy(x, matrix);
+  }
+
+ private:
+  // A step multiplies X by P = a I + b S + c S^2, and so S = X X^T by P^2: several steps need only squares with the
+  // smaller side (Zhang, Amsel, Chen, Dao, "Gram Newton-Schulz", 2026). float32 loses small singular values of S, so
+  // after three steps S is computed from X again. All these matrices commute.
+  const float* product_of_steps(std::size_t begin, std::size_t end, std::size_t n) {
+    float *const s = squared_.first(n * n).data(), *const p = polynomial_.first(n * n).data();
+    std::span<float> all = product_.first(n * n), spare = spare_.first(n * n);
+    polynomial(steps_[begin], s, p, n);
+    std::copy_n(p, n * n, all.data());
+    for (std::size_t step = begin + 1; step < end; ++step) {
+      multiply_squares(n, s, p, spare.data());
+      multiply_squares(n, spare.data(), p, s);
+      polynomial(steps_[step], s, p, n);
+      multiply_squares(n, p, all.data(), spare.data());
+      std::swap(all, spare);
+    }
+    return all.data();
+  }
+
+  static void polynomial(const OrthogonalizingStep& step, const float* s, float* p, std::size_t n) {
+    copy({s, n * n}, {p, n * n});
+    multiply({.rows = n, .columns = n, .inner = n, .factor = step.c, .of_result = step.b, .symmetric = true}, {s, n},
+             {s, n}, p);
+    for (std::size_t i = 0; i < n; ++i) p[i * n + i] += step.a;
+  }
+
+  static void multiply_squares(std::size_t n, const float* a, const float* b, float* result) {
+    multiply({.rows = n, .columns = n, .inner = n, .symmetric = true}, {a, n}, {b, n}, result);
+  }
+
+  const std::vector<OrthogonalizingStep> steps_;
+  HostArray<float> next_, squared_, polynomial_, product_, spare_;
+};
 
 }  // namespace
 
-void Orthogonalizer::run(std::span<float> matrix, const MatrixSize& size) {
+float norm_factor(std::span<const float> matrix) {
   constexpr double kLeastNorm = 1e-7;  // PyTorch's torch.optim.Muon
-  if (matrix.empty()) return;
-  const bool tall = size.rows > size.columns;
-  const std::size_t n = std::min(size.rows, size.columns), inner = std::max(size.rows, size.columns);
-  scale(matrix, static_cast<float>(1 / std::max(std::sqrt(squares(matrix).value()), kLeastNorm)), matrix);
-  std::span<float> x = matrix, next = next_.first(matrix.size());
-  const std::size_t stretch = inner > n ? 3 : 1;
-  for (std::size_t step = 0; step < steps_.size(); step += stretch) {
-    const std::span<float> squared = squared_.first(n * n);
-    const Operand wide{x.data(), size.columns, tall}, flipped{x.data(), size.columns, !tall};
-    multiply({.rows = n, .columns = n, .inner = inner, .symmetric = true}, wide, flipped, squared.data());
-    const Operand left{product_of_steps(step, std::min(step + stretch, steps_.size()), n), n},
-        as_stored{x.data(), size.columns};
-    multiply({.rows = size.rows, .columns = size.columns, .inner = n}, tall ? as_stored : left, tall ? left : as_stored,
-             next.data());
-    std::swap(x, next);
-  }
-  copy(x, matrix);
+  return static_cast<float>(1 / std::max(std::sqrt(squares(matrix).value()), kLeastNorm));
 }
 
-// A step multiplies X by P = a I + b S + c S^2, and so S = X X^T by P^2: several steps need only squares of the
-// smaller side (Zhang, Amsel, Chen, Dao, "Gram Newton-Schulz", 2026). float32 loses small singular values of S, so
-// after three steps S is computed from X again. All of these matrices commute.
-const float* Orthogonalizer::product_of_steps(std::size_t begin, std::size_t end, std::size_t n) {
-  float *const s = squared_.first(n * n).data(), *const p = polynomial_.first(n * n).data();
-  std::span<float> all = product_.first(n * n), spare = spare_.first(n * n);
-  polynomial(steps_[begin], s, p, n);
-  std::copy_n(p, n * n, all.data());
-  for (std::size_t step = begin + 1; step < end; ++step) {
-    multiply_squares(n, s, p, spare.data());
-    multiply_squares(n, spare.data(), p, s);
-    polynomial(steps_[step], s, p, n);
-    multiply_squares(n, p, all.data(), spare.data());
-    std::swap(all, spare);
-  }
-  return all.data();
+std::unique_ptr<Orthogonalizer> make_orthogonalizer(const Muon& rule) {
+  if (used_instruction_set() == InstructionSet::amx) return make_tile_orthogonalizer(rule);
+  return make_float32_orthogonalizer(rule);
+}
+
+std::unique_ptr<Orthogonalizer> make_float32_orthogonalizer(const Muon& rule) {
+  return std::make_unique<Float32Orthogonalizer>(rule);
 }
 
 }  // namespace annulus::cpu

@@ -1,9 +1,8 @@
 #pragma once
 
+#include <memory>
 #include <span>
-#include <vector>
 
-#include "kernels/base/host_memory.h"
 #include "kernels/update.h"
 
 namespace annulus::cpu {
@@ -12,17 +11,18 @@ namespace annulus::cpu {
 // have the same bits on any number of threads.
 class Orthogonalizer {
  public:
-  explicit Orthogonalizer(const Muon& rule) : steps_(orthogonalizing_steps(rule)) {}
+  virtual ~Orthogonalizer() = default;
 
   // `matrix`: row-major. Zeros do not change.
-  void run(std::span<float> matrix, const MatrixSize& size);
-
- private:
-  // Returns what these steps multiply X by, an n x n matrix. Overwrites squared_, which holds X X^T.
-  const float* product_of_steps(std::size_t begin, std::size_t end, std::size_t n);
-
-  const std::vector<OrthogonalizingStep> steps_;
-  HostArray<float> next_, squared_, polynomial_, product_, spare_;
+  virtual void run(std::span<float> matrix, const MatrixSize& size) = 0;
 };
+
+// Makes the faster orthogonalizer for this processor. AMX rounds factors to bf16 (tile_orthogonalizer.h).
+std::unique_ptr<Orthogonalizer> make_orthogonalizer(const Muon& rule);
+
+std::unique_ptr<Orthogonalizer> make_float32_orthogonalizer(const Muon& rule);
+
+// The factor that gives a matrix the Frobenius norm 1.
+float norm_factor(std::span<const float> matrix);
 
 }  // namespace annulus::cpu

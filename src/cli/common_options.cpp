@@ -48,8 +48,8 @@ void add_device_options(CLI::App& command, DeviceOptions& options) {
       ->capture_default_str();
   add_threads_option(command, options.threads)->group("Device");
   add("--instruction-set", options.instruction_set,
-      "Instruction set of CPUs: avx512, avx2, avx, sse4.1, or auto (the widest that all ranks have)")
-      ->check(one_of({"auto", "avx512", "avx2", "avx", "sse4.1"}))
+      "Instruction set of CPUs: amx, avx512, avx2, avx, sse4.1, or auto (the widest that all ranks have)")
+      ->check(one_of({"auto", "amx", "avx512", "avx2", "avx", "sse4.1"}))
       ->capture_default_str();
   add("--tune", options.tuning,
       "File for the fastest plans of convolutions, products and attention, measured once, for at most 30 s (GPUs)")
