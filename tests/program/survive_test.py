@@ -105,6 +105,16 @@ class Survive(UndisturbedTest):
         self.train(out, ranks=2, **RUN)
         self.assert_same_state(out / "checkpoint.h5", self.undisturbed / "checkpoint.h5")
 
+    def test_muon(self):
+        options = {"optimizer": "muon", "lr": 0.005, "muon_lr": 0.01}
+        self.undisturbed = self.folder / "undisturbed"
+        self.train(self.undisturbed, **RUN, **options)
+        for ranks, rank in (4, 0), (3, 2):
+            with self.subTest(ranks=ranks):
+                out = self.folder / str(ranks)
+                process = self.start_run(out, ranks=ranks, inject=f"kill:rank={rank},step=12", **options)
+                self.assert_went_on(out, finish(process), {rank: 12})
+
     def test_the_writer_of_checkpoints_dies(self):
         for stage in ("written", "renamed", "linked"):
             with self.subTest(stage=stage):
