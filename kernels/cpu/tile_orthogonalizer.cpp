@@ -37,14 +37,15 @@ struct Stored {
   }
 
   void load(std::size_t i, std::size_t j, float factor, Block& block) const {
-    Block stored{};
+    Block turned;
+    Block& stored = transposed ? turned : block;
     const Part from = part(i, j);
+    if (from.rows < kBlock || from.columns < kBlock) stored = {};
     for (std::size_t r = 0; r < from.rows; ++r)
-      for (std::size_t c = 0; c < from.columns; ++c) stored.at[r][c] = factor * from.first[r * size.columns + c];
-    if (transposed)
-      transpose(stored, block);
-    else
-      block = stored;
+      for_each_column(from, [=, row = from.first + r * size.columns, to = stored.at[r]](std::size_t c) {
+        to[c] = factor * row[c];
+      });
+    if (transposed) transpose(turned, block);
   }
 
   void store(std::size_t i, std::size_t j, const Block& block) const {
@@ -52,7 +53,19 @@ struct Stored {
     if (transposed) transpose(block, turned);
     const Block& stored = transposed ? turned : block;
     const Part to = part(i, j);
-    for (std::size_t r = 0; r < to.rows; ++r) std::copy_n(stored.at[r], to.columns, to.first + r * size.columns);
+    for (std::size_t r = 0; r < to.rows; ++r)
+      for_each_column(to,
+                      [row = to.first + r * size.columns, from = stored.at[r]](std::size_t c) { row[c] = from[c]; });
+  }
+
+ private:
+  // The compiler vectorizes whole rows, which most are, without a remainder.
+  template <class Visit>
+  static void for_each_column(const Part& part, const Visit& visit) {
+    if (part.columns == kBlock)
+      for (std::size_t c = 0; c < kBlock; ++c) visit(c);
+    else
+      for (std::size_t c = 0; c < part.columns; ++c) visit(c);
   }
 };
 
