@@ -1,7 +1,6 @@
 #include "src/step/timeline.h"
 
 #include <fmt/ranges.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -9,18 +8,13 @@
 
 #include "src/io/atomic_file.h"
 #include "src/io/output_file.h"
+#include "src/job/machine.h"
 
 namespace annulus {
 namespace {
 
 constexpr std::size_t kSpansOfRun = 10'000;     // capacity of a lane
 constexpr std::size_t kSpansOfSteps = 200'000;  // 11 MB
-
-std::string host_name() {
-  std::array<char, 256> name{};
-  gethostname(name.data(), name.size() - 1);
-  return name.data();
-}
 
 // The name of a "process" or of a "thread" in it, and its position among the others.
 std::string title(const std::string& kind, int rank, int lane, const std::string& name, int place) {
