@@ -75,6 +75,12 @@ void add_survival_options(CLI::App& command, SurvivalOptions& o) {
       ->transform(number_from(0.2, 3600))
       ->capture_default_str()
       ->group(group);
+  command
+      .add_flag(
+          "--verify", o.verify,
+          "Find flipped bits: compare all sums of gradients between ranks in each step, and weights and optimizer "
+          "states within 16 steps; a difference ends the run, or with --survive steps are repeated")
+      ->group("Flipped bits");
 }
 
 }  // namespace annulus

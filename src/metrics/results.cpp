@@ -216,6 +216,13 @@ nlohmann::json to_json(const LostRank& loss) {
           {"seconds", loss.seconds}, {"excluded", loss.excluded}};
 }
 
+nlohmann::json to_json(const FlippedBits& flips) {
+  return {{"found_after_step", flips.found_after},
+          {"repeated_steps", flips.repeated_steps},
+          {"ranks", flips.ranks},
+          {"finding", flips.finding}};
+}
+
 nlohmann::json to_json(const PipelineResult& pipeline) {
   return {{"stages", pipeline.cuts.size() + 1},
           {"cuts", pipeline.cuts},
@@ -253,6 +260,7 @@ nlohmann::json to_json(const RunResult& r) {
   if (r.gpu_memory) json["gpu_memory_bytes"] = to_json(*r.gpu_memory);
   if (r.pipeline) json["pipeline"] = to_json(*r.pipeline);
   for (const LostRank& loss : r.losses) json["losses"].push_back(to_json(loss));
+  for (const FlippedBits& flips : r.flips) json["flips"].push_back(to_json(flips));
   for (const EpochResult& epoch : r.epochs) json["epochs"].push_back(to_json(epoch, r.unit, r.utilization));
   if (const auto mfu = r.mfu()) {
     json["train_mfu"] = *mfu;

@@ -62,6 +62,14 @@ struct LostRank {
   std::string fate() const { return excluded ? "was excluded" : "was lost"; }
 };
 
+// Flipped bits (--verify), after which the ranks went back and repeated steps.
+struct FlippedBits {
+  std::uint64_t found_after = 0;  // steps
+  std::uint64_t repeated_steps = 0;
+  std::vector<int> ranks;  // in the job: those that differ; all if it is unknown which
+  std::string finding;     // a line
+};
+
 // A pipeline's stages.
 struct PipelineResult {
   std::vector<std::string> cuts;     // the first layer in each stage after the first
@@ -91,6 +99,7 @@ struct RunResult {
   std::vector<EpochResult> epochs;
   std::vector<EvaluationResult> evaluations;
   std::vector<LostRank> losses;
+  std::vector<FlippedBits> flips;
   std::optional<TestResult> test;
   std::optional<NoiseScale> gradient_noise;  // over the logged steps since the start or the resume
   Accounts accounts;
@@ -120,6 +129,7 @@ nlohmann::json to_json(const EpochResult& epoch, const SampleUnit& unit, const U
 nlohmann::json to_json(const EvaluationResult& evaluation);
 nlohmann::json to_json(const NoiseScale& noise);
 nlohmann::json to_json(const LostRank& loss);
+nlohmann::json to_json(const FlippedBits& flips);
 nlohmann::json to_json(const PipelineResult& pipeline);
 nlohmann::json to_json(const RunResult& result);
 // Returns the result in a line: of the test, the last evaluation or, if there is none, the last epoch.

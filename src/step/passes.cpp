@@ -38,6 +38,7 @@ void Passes::backward(const BatchPart& part, std::size_t samples, const Network:
   }
   network(part).backward(weight_of(samples), [&](std::size_t gradients, const std::optional<Mark>& since) {
     tick_();
+    computed_(part, gradients);
     ready(gradients, since);
   });
 }

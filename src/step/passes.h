@@ -17,9 +17,11 @@ std::span<const std::uint8_t> samples_of(const Batch& batch, const BatchPart& pa
 // A rank's passes through the network, part by part. Both references must outlive them.
 class Passes {
  public:
-  // `tick`: called after each layer.
-  Passes(Model& model, Activity& activity, std::function<void()> tick)
-      : model_(model), activity_(activity), tick_(std::move(tick)) {}
+  using Computed = std::function<void(const BatchPart& part, std::size_t count)>;
+
+  // `tick`: called after each layer. `computed`: called when a part's first `count` gradients are final.
+  Passes(Model& model, Activity& activity, std::function<void()> tick, Computed computed)
+      : model_(model), activity_(activity), tick_(std::move(tick)), computed_(std::move(computed)) {}
 
   void load(const Batch& batch, const BatchPart& part);
   // `samples`: of the backward pass, which follows before any other work on the lane, except in a pipeline. `needed`:
@@ -39,6 +41,7 @@ class Passes {
   Model& model_;
   Activity& activity_;
   const std::function<void()> tick_;
+  const Computed computed_;
 };
 
 }  // namespace annulus

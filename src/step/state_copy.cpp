@@ -1,5 +1,7 @@
 #include "src/step/state_copy.h"
 
+#include <xxhash.h>
+
 namespace annulus {
 namespace {
 
@@ -30,6 +32,16 @@ void StateCopy::take() {
     model_.device().download(optimizer_.sharded() ? kept_state_.gather(kept) : kept, copy);
   });
   step_ = optimizer_.step();
+}
+
+std::uint64_t StateCopy::checksum() const {
+  std::uint64_t sum = 0;
+  const auto add = [&sum](const Buffer& copy) {
+    sum = XXH3_64bits_withSeed(copy.view().address, copy.view().bytes, sum);
+  };
+  for (const Part& part : parts_) add(part.copy);
+  for (const Buffer& copy : kept_) add(copy);
+  return sum;
 }
 
 void StateCopy::restore() {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 #include "kernels/base/host_memory.h"
@@ -20,6 +21,7 @@ class StateCopy {
   // REQUIRES: the parameters are those after a whole number of steps. Collective if ranks keep parts of the states; if
   // it throws, the copy has no defined contents.
   void take();
+  std::uint64_t checksum() const;
   // Also if this rank now keeps another part. If each rank has states of its own, they become their mean, the same on
   // all ranks. Collective in both cases.
   void restore();

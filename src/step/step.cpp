@@ -14,13 +14,15 @@ Step::Step(const StepTools& tools, GradientBuckets buckets, const PartPlan& part
       buckets_(std::move(buckets)),
       slots_(tools.model),
       parts_(parts),
-      passes_(tools.model, tools.activity, std::move(tick)),
+      passes_(tools.model, tools.activity, std::move(tick),
+              [this](const BatchPart& part, std::size_t count) { hooks.computed(part, count); }),
       traits_(traits) {
   expect_flushed_subnormals();
   tools.activity.plan(buckets_.size());
 }
 
 StepMetrics Step::run(const Batch& batch, const ControlFlags& flags, const Mark& begun) {
+  hooks.begin(batch);
   StepMetrics metrics;
   clock_.begin(kept(begun));
   {
@@ -40,6 +42,19 @@ StepMetrics Step::run(const Batch& batch, const ControlFlags& flags, const Mark&
   // Otherwise it may still run on a GPU, which has nothing to do for a moment after many updates.
   if (device_.info().shares_host_memory || traits_.many_updates) clock_.settle_last();
   return metrics;
+}
+
+void Step::compute_again(const Batch& all) {
+  const BatchPart part{.samples = {0, all.size()}};
+  const std::size_t samples = all.step.global_batch();
+  passes_.load(all, part);
+  passes_.forward(part, samples, [](std::size_t) {});
+  passes_.backward(part, samples, [](std::size_t, const std::optional<Mark>&) {});
+}
+
+// All-reduces complete in order, so it waits for a further one.
+void Step::await_all_reduces() {
+  tools_.all_reduce.wait(tools_.all_reduce.enqueue(tools_.model.parameters().gradients().slice(0, slots_.bytes())));
 }
 
 // Copies the next batch's first part only; later parts are copied while earlier ones compute.

@@ -37,6 +37,16 @@ class Step {
     std::function<bool()> regroup = [] { return false; };
     // Called before the update if StepOptions::finite_gradients.
     JudgeGradients judge = [](const Parameter*) { return true; };
+    // Called before a step; `batch`: this rank's share.
+    std::function<void(const Batch& batch)> begin = [](const Batch&) {};
+    // Called when backward has completed a part's first `count` gradients.
+    std::function<void(const BatchPart& part, std::size_t count)> computed = [](const BatchPart&, std::size_t) {};
+    // Called when a bucket has been all-reduced, before its values are used.
+    std::function<void(std::size_t bucket, DeviceView sum)> reduced = [](std::size_t, DeviceView) {};
+    // Called at the end of a step, when all buckets that are not deferred have been updated.
+    std::function<void()> updated = [] {};
+    // Called before a step throws because training has diverged.
+    std::function<void()> diverged = [] {};
   };
   Hooks hooks;
 
@@ -56,6 +66,10 @@ class Step {
   // rest of the step has been queued on the lane. The step's times are booked during the next step.
   StepMetrics run(const Batch& batch, const ControlFlags& flags, const Mark& begun);
 
+  // Computes the gradients for a part in another rank's share. REQUIRES: finish() was called, and one of this rank's
+  // parts has as many samples.
+  void compute_again(const Batch& part);
+
   // Completes the last step. run() returns while the all-reduces of deferred buckets (see GradientBuckets) are still
   // running and their parameters not yet updated, or while weights are being gathered; normally the next step completes
   // them. This function does so, and waits for the device; call it before reading the parameters or closing the ledger.
@@ -65,6 +79,10 @@ class Step {
   // Continues after a step was left by an exception because ranks were lost. The optimizer's state and the weights are
   // set afterwards. REQUIRES: the all-reduce continues, too.
   virtual void continue_with(const StepOptions& options) = 0;
+
+  // Waits for all all-reduces of a step that all ranks left by an exception, at the same point after backward.
+  // Collective. Then continue_with() is to be called.
+  void await_all_reduces();
 
   // Whether the parameters follow a whole number of steps, also if an exception ended a step.
   virtual bool between_steps() const = 0;

@@ -17,12 +17,14 @@ StepMetrics StepMetrics::of(std::span<const double, kSums> sums) {
   return {sums[0], sums[1], 1, {flag(2), flag(3), flag(4), flag(5), flag(6), flag(7)}};
 }
 
+bool StepMetrics::diverged() const {
+  return !std::isfinite(loss) || control_flags.diverged > 0;
+}
+
 void StepMetrics::expect_finite(bool first) const {
-  if (std::isfinite(loss)) {
-    if (control_flags.diverged > 0)
-      fail("an earlier update made parameters that are not finite: training has diverged; lower --lr");
-    return;
-  }
+  if (!diverged()) return;
+  if (std::isfinite(loss))
+    fail("an earlier update made parameters that are not finite: training has diverged; lower --lr");
   if (first)
     fail(
         "the loss is {} before the first update: the initial weights and these samples lead to it, whatever --lr is; "

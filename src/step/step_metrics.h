@@ -32,6 +32,7 @@ struct StepMetrics {
   std::array<double, kSums> sums() const;
   static StepMetrics of(std::span<const double, kSums> sums);
 
+  bool diverged() const;
   // Throws Error if training has diverged. `first`: no update was made.
   void expect_finite(bool first) const;
 };

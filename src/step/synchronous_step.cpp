@@ -39,7 +39,8 @@ SynchronousStep::SynchronousStep(const StepTools& tools, const BucketOptions& bu
       measures_parts_(table_.size() == 0 || options.shards > 0),
       part_norms_(tools.optimizer),
       share_(std::move(share)),
-      updater_(tools_, buckets_, *share_, *exchange_, clock_, table_, options.clip_norm) {
+      updater_(tools_, buckets_, *share_, *exchange_, clock_, table_, options.clip_norm,
+               [this](std::size_t bucket) { report_sum(bucket); }) {
   plan(options);
   tools.model.sum_over_ranks([this](DeviceView values) {
     const AllReduce::Ticket ticket =
@@ -127,17 +128,24 @@ StepMetrics SynchronousStep::conclude() {
     updater_.update();
   else
     updater_.discard();
+  hooks.updated();
   return found;
+}
+
+void SynchronousStep::report_sum(std::size_t bucket) {
+  hooks.reduced(bucket, slice_of(gradients(), buckets_.range(bucket)));
 }
 
 // Waits for the first bucket, and reads the step's metrics from it.
 StepMetrics SynchronousStep::metrics() {
   clock_.wait_for(buckets_, 0, buckets_.size() - 1);
   clock_.settle_last();
+  report_sum(0);
   StepMetrics found = slots_.read(gradients());
   auto sums = found.sums();
   exchange_->sum(sums);
   found = StepMetrics::of(sums);
+  if (found.diverged()) hooks.diverged();
   found.expect_finite(tools_.optimizer.step() == 0);
   return found;
 }

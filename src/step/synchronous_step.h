@@ -34,6 +34,7 @@ class SynchronousStep final : public Step {
   void send(std::size_t gradients, const std::optional<Mark>& since);
   bool judge(const Parameter* not_finite);
   StepMetrics metrics();
+  void report_sum(std::size_t bucket);
 
   DeviceView gradients() const { return tools_.model.parameters().gradients(); }
 

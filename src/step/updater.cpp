@@ -1,12 +1,14 @@
 #include "src/step/updater.h"
 
+#include <utility>
+
 #include "kernels/base/error.h"
 #include "src/step/bucket_plan.h"
 
 namespace annulus {
 
 Updater::Updater(const StepTools& tools, GradientBuckets& buckets, UpdateShare& share, GradientExchange& exchange,
-                 StepClock& clock, const Range& table, float clip_norm)
+                 StepClock& clock, const Range& table, float clip_norm, std::function<void(std::size_t)> reduced)
     : tools_(tools),
       device_(tools.model.device()),
       buckets_(buckets),
@@ -14,7 +16,8 @@ Updater::Updater(const StepTools& tools, GradientBuckets& buckets, UpdateShare& 
       exchange_(exchange),
       clock_(clock),
       table_(table),
-      ends_late_(annulus::ends_late(tools, share, clip_norm)) {
+      ends_late_(annulus::ends_late(tools, share, clip_norm)),
+      reduced_(std::move(reduced)) {
   add_preparations(clip_norm);
 }
 
@@ -65,6 +68,11 @@ void Updater::discard() {
   for (std::size_t bucket = 1; bucket < buckets_.size(); ++bucket) wait_for(bucket);
   exchange_.complete();
   pending_ = {};
+}
+
+void Updater::wait_for(std::size_t bucket) {
+  clock_.wait_for(buckets_, bucket, buckets_.size() - 1);
+  reduced_(bucket);
 }
 
 void Updater::prepare() {

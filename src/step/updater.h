@@ -24,9 +24,10 @@ namespace annulus {
 //    beside   ... judge other buckets                                              | update other buckets |
 class Updater {
  public:
-  // `table`: see tied_table(). All references must outlive the updater.
+  // `table`: see tied_table(). `reduced`: called when a bucket has been waited for. All references must
+  // outlive the updater.
   Updater(const StepTools& tools, GradientBuckets& buckets, UpdateShare& share, GradientExchange& exchange,
-          StepClock& clock, const Range& table, float clip_norm);
+          StepClock& clock, const Range& table, float clip_norm, std::function<void(std::size_t bucket)> reduced);
 
   // To be called when the buckets were cut. Throws Error if the first update needs all gradients but some buckets are
   // deferred.
@@ -60,7 +61,7 @@ class Updater {
     return buckets_.range(bucket).begin < table_.end && table_.begin < buckets_.range(bucket).end;
   }
   void update_held_back();
-  void wait_for(std::size_t bucket) { clock_.wait_for(buckets_, bucket, buckets_.size() - 1); }
+  void wait_for(std::size_t bucket);
   void finish(std::size_t bucket);
   void send_weights();
   void await_weights(std::size_t bucket);
@@ -75,6 +76,7 @@ class Updater {
   StepClock& clock_;
   const Range table_;
   const bool ends_late_;
+  const std::function<void(std::size_t)> reduced_;
   std::vector<Preparation> preparations_;  // none if buckets are updated one by one
   std::vector<bool> held_back_;            // of each bucket
   Range late_;                             // buckets

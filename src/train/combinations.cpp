@@ -23,6 +23,7 @@ constexpr Feature kShards{"--shards", [](const TrainOptions& o) { return o.shard
 constexpr Feature kSurvive{"--survive", [](const TrainOptions& o) { return o.survival.on; }};
 constexpr Feature kSurviveAlone{"--survive without --shards",
                                 [](const TrainOptions& o) { return o.survival.on && o.shards == 0; }};
+constexpr Feature kVerify{"--verify", [](const TrainOptions& o) { return o.survival.verify; }};
 constexpr Feature kAccumulate{"--accumulate", [](const TrainOptions& o) { return o.accumulate > 1; }};
 constexpr Feature kSyncBatchNorm{"--sync-batch-norm", [](const TrainOptions& o) { return o.sync_batch_norm; }};
 constexpr Feature kDefer{"--defer", [](const TrainOptions& o) { return o.buckets.deferred > 0; }};
@@ -57,6 +58,8 @@ struct Row {
 constexpr const char* kNotYet = "this is not implemented yet";
 constexpr const char* kOnRanks = "results would depend on the number of ranks";
 constexpr const char* kOwnPace = "its ranks do not compute in step";
+constexpr const char* kApart = "its ranks have different weights within a round";
+constexpr const char* kOtherParts = "its ranks have different parts of the sums and states";
 constexpr const char* kParts = "the parts of a round are its updates";
 constexpr const char* kNeedsShards = "it requires --shards, which does not go with this, either";
 constexpr const char* kNoSteps = "it all-reduces no gradients in steps";
@@ -65,6 +68,7 @@ constexpr std::array kRows{
     Row{kShards, {nullptr, "a sum of shards in a tree has no reduce-scatter", kNotYet, kNoSteps, kNoSteps}},
     Row{kSurvive, {nullptr, kNeedsShards, kNeedsShards, nullptr, nullptr}},
     Row{kSurviveAlone, {kOnRanks, kOnRanks, kOnRanks, nullptr, nullptr}, "add --shards N"},
+    Row{kVerify, {nullptr, kOtherParts, kNotYet, kApart, kApart}},
     Row{kAccumulate, {nullptr, nullptr, nullptr, kParts, kParts}},
     Row{kSyncBatchNorm, {nullptr, nullptr, kNotYet, kOwnPace, kOwnPace}},
     Row{kDefer, {nullptr, nullptr, kNotYet, kNoSteps, kNoSteps}},
@@ -114,6 +118,8 @@ constexpr std::array kPairs{
     Pair{kSurvive, kWire, kOwnOrder, "remove --wire"},
     Pair{kShards, kGpu, kNotYet, "use --device cpu"},
     Pair{kSurvive, kGpu, kNotYet, "use --device cpu"},
+    Pair{kVerify, kGpu, kNotYet, "use --device cpu"},
+    Pair{kVerify, kSkipNotFinite, "a flipped bit would make ranks skip different updates"},
     Pair{kMuon, kGpu, kNotYet, "use --device cpu"},
     Pair{kSkipNotFinite, kGpu, kNotYet, "use --device cpu"},
     // Means and variances are differences of large sums.

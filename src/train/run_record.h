@@ -7,6 +7,7 @@
 #include "src/data/bad_samples.h"
 #include "src/io/progress.h"
 #include "src/job/activity.h"
+#include "src/job/faults.h"
 #include "src/metrics/results.h"
 #include "src/step/gradient_noise.h"
 #include "src/step/timeline.h"
@@ -22,7 +23,8 @@ struct RunRecord {
         clock_offset(clock_offset_to_root(world)),
         timeline(options.timeline, clock_offset),
         progress(world.root()),
-        bad_samples(world.rank()) {}
+        bad_samples(world.rank()),
+        faults(options.faults) {}
 
   Activity& activity;
   const double clock_offset;
@@ -32,6 +34,7 @@ struct RunRecord {
   std::optional<EpochResult> epoch;  // the current one
   GradientNoise noise;               // the same on every rank
   BadSamples bad_samples;
+  std::vector<Fault> faults;  // injected ones, those that struck counted
 };
 
 }  // namespace annulus

@@ -25,7 +25,7 @@ RunStages exchange_stages(const World& world, RunStage own) {
 }
 
 Survival::Survival(Membership& membership, World& world, const TrainingInputs& inputs, Replica& replica,
-                   RunRecord& record, RunState& state, const FolderClaim& claim)
+                   RunRecord& record, RunState& state, const FolderClaim& claim, Verifier* verifier)
     : membership_(membership),
       world_(world),
       inputs_(inputs),
@@ -33,10 +33,11 @@ Survival::Survival(Membership& membership, World& world, const TrainingInputs& i
       record_(record),
       state_(state),
       claim_(claim),
+      verifier_(verifier),
       within_steps_(replica.step->copied_within_steps()),
       leads_(world.root()),
       reported_(record.result.losses.size()) {
-  for (int number = 0; number < (within_steps_ ? 1 : 2); ++number)
+  for (int number = 0; number < (within_steps_ && verifier_ == nullptr ? 1 : 2); ++number)
     copies_.push_back({StateCopy(replica.model, replica.optimizer, replica.step->kept_state()), {}});
   replica.step->hooks.before_update = [this] { copy(); };
   replica.step->hooks.regroup = [this] { return regroup(); };
@@ -59,10 +60,13 @@ void Survival::copy() {
     replica_.step->finish();
     record_.activity.enter(Activity::Phase::between_steps);
   }
-  newest_ = (newest_ + 1) % copies_.size();
+  // A copy that has not been found right is replaced, and not the last that has been.
+  if (verifier_ == nullptr || !copies_[newest_].saved || copies_[newest_].step() <= verifier_->sound_until())
+    newest_ = (newest_ + 1) % copies_.size();
   Copy& to = copies_[newest_];
   to.saved.reset();
   to.parameters.take();
+  if (verifier_ != nullptr) verifier_->compare(to.parameters);
   to.saved = {state_, record_.epoch, record_.noise};
   copied_at_ = now_seconds();
   copy_seconds_ = copied_at_ - begun;
@@ -100,7 +104,7 @@ bool Survival::recover() {
         const bool whole = replica_.holds_state && replica_.step->between_steps();
         if (!agree(whole ? world_.section() : Membership::kNoSection, false)) return false;
       }
-      rebuild();
+      rebuild("after ranks were lost");
       break;
     } catch (const Error&) {  // another loss: the next turn returns false if it was none
       if (!world_.interrupted()) throw;
@@ -110,6 +114,41 @@ bool Survival::recover() {
   report(std::span(record_.result.losses).subspan(reported_));
   reported_ = record_.result.losses.size();
   return true;
+}
+
+void Survival::repeat_after(const ReplicasDiffer& difference) try {
+  if (verifier_ == nullptr) throw ReplicasDiffer(difference);
+  const std::vector<int>& suspects = difference.suspects();
+  const std::uint64_t reached = state_.step;
+  replica_.holds_state = false;
+  for (Copy& copy : copies_)
+    if (copy.saved && copy.step() > difference.sound_until()) copy.saved.reset();
+  record_.activity.enter(Activity::Phase::recovering);
+  record_.progress.line_anyway(printable(difference.finding()));
+  record_.result.flips.push_back({reached, 0, suspects, difference.finding()});
+  if (suspects.size() == 1) {
+    const auto [last, first_time] = flipped_.try_emplace(suspects.front(), reached);
+    if (!first_time && reached < std::exchange(last->second, reached) + kProbation) exclude(suspects.front());
+  } else if (std::exchange(unnamed_, reached) >= reached) {
+    throw ReplicasDiffer(difference);
+  }
+  replica_.step->await_all_reduces();
+  rebuild("after going back");
+  recovered_ = true;
+  record_.result.flips.back().repeated_steps = reached - state_.step;
+  record_.progress.line_anyway(fmt::format("all ranks repeat what follows step {}", state_.step));
+} catch (const ReplicasDiffer&) {
+  throw;
+} catch (const Error&) {  // a loss
+  if (!recover()) throw;
+}
+
+// The rank hears of it, and ends itself: that interrupts this rank, which throws Error.
+void Survival::exclude(int rank_in_job) {
+  const int first = world_.rank_in_job(0);
+  if (world_.rank_in_job(world_.rank()) == (first == rank_in_job ? world_.rank_in_job(1) : first))
+    membership_.exclude(rank_in_job);
+  while (true) world_.barrier();
 }
 
 // Waits until the ranks that are left agree who was lost, and continues the all-reduce with them. Returns false if no
@@ -148,14 +187,15 @@ void Survival::note_dispensable() {
     dispensable_.push_back(world_.rank_in_job(rank));
 }
 
-void Survival::rebuild() {
+void Survival::rebuild(const std::string& when) {
   replica_.holds_state = replica_.holds_state && replica_.step->between_steps() && within_steps_;
+  if (verifier_ != nullptr) verifier_->forget();
   if (regrouped_) copy();  // all owners are left, and have their part of the state
   note_dispensable();
   replica_.step->continue_with(step_options(world_, inputs_.options, inputs_.global_batch));
   replica_.ledger.discard();
   go_back();
-  check_replicas(world_, replica_.model, replica_.optimizer, "after ranks were lost");
+  check_replicas(world_, replica_.model, replica_.optimizer, when);
   copy();
 }
 

@@ -1,12 +1,14 @@
 #pragma once
 
 #include <exception>
+#include <map>
 #include <optional>
 #include <vector>
 
 #include "src/io/folder_claim.h"
 #include "src/job/membership.h"
 #include "src/step/state_copy.h"
+#include "src/step/verifier.h"
 #include "src/train/replica.h"
 #include "src/train/run_record.h"
 #include "src/train/training_inputs.h"
@@ -37,8 +39,9 @@ struct StartAnew : std::exception {
 // from there on what the lost ranks would have computed. With --shards, the results are the same bits.
 //
 // If the state is not copied within steps (Step::copied_within_steps), copies are made between steps, by all ranks
-// together; since a loss may interrupt that, each has two. But a step may do without a rank that has no part of the
-// state: then the others complete the step, and repeat nothing.
+// together; since a loss may interrupt that, each has two. Likewise with --verify, where a copy counts only when all
+// ranks have made the same. But a step may do without a rank that has no part of the state: then the others complete
+// the step, and repeat nothing.
 //
 // Copies are as rare as they must be to take kCopyShare of the time: the longer a copy takes, the more steps are
 // repeated after a loss.
@@ -46,10 +49,13 @@ class Survival {
  public:
   static constexpr double kCopyShare = 0.004;
 
-  // `world`: the run's, which shrinks. `claim`: shared by all ranks, on the run's folder. All references must outlive
-  // this.
+  // Steps within which a rank whose bits flip a second time is excluded.
+  static constexpr std::uint64_t kProbation = 1000;
+
+  // `world`: the run's, which shrinks. `claim`: shared by all ranks, on the run's folder. `verifier`: null without
+  // --verify. All references must outlive this.
   Survival(Membership& membership, World& world, const TrainingInputs& inputs, Replica& replica, RunRecord& record,
-           RunState& state, const FolderClaim& claim);
+           RunState& state, const FolderClaim& claim, Verifier* verifier);
 
   bool wants_copy() const;  // it is time for the next one
   // To be called before each step: copies the state if that is due. Collective.
@@ -62,7 +68,11 @@ class Survival {
   // last step that they share. Returns false if no rank was lost. Collective over the ranks that are left. Throws
   // Error, or StartAnew.
   bool recover();
-  bool recovered() const { return recovered_; }  // recover() has returned true
+  bool recovered() const { return recovered_; }  // the run has gone back
+  // To be called when the ranks have differed: goes back to the last copy, which was the same on all of them; but
+  // excludes a rank whose bits have flipped before. Throws `difference` if there is no such copy, or if the same
+  // difference comes back and it is unknown which rank is wrong. Collective. Throws Error.
+  void repeat_after(const ReplicasDiffer& difference);
   // Whether ranks were lost and the others have their whole state, that after the last step: they have completed it
   // without them. Then recover() only shares out the work anew.
   bool regrouped() const { return regrouped_; }
@@ -84,7 +94,8 @@ class Survival {
   bool regroup();
   bool agree(std::uint64_t completed_section, bool meets);
   void note_dispensable();
-  void rebuild();
+  void rebuild(const std::string& when);
+  void exclude(int rank_in_job);
   std::uint64_t common_step() const;
   void go_back();
   void lead();
@@ -98,6 +109,7 @@ class Survival {
   RunRecord& record_;
   RunState& state_;
   const FolderClaim& claim_;
+  Verifier* const verifier_;
   const bool within_steps_;       // copies are taken
   bool leads_;                    // is or was rank 0
   std::vector<int> dispensable_;  // ranks of the job
@@ -108,7 +120,9 @@ class Survival {
   std::uint64_t reached_ = 0;     // the last step before the loss
   std::vector<Copy> copies_;
   std::size_t newest_ = 0;
-  bool due_ = false;  // a copy, before the next step
+  std::map<int, std::uint64_t> flipped_;  // the last step in which a rank's bits flipped
+  std::optional<std::uint64_t> unnamed_;  // the last step in which an unknown rank's bits flipped
+  bool due_ = false;                      // a copy, before the next step
   double copied_at_ = 0, copy_seconds_ = 0;
   double answered_at_ = 0;
 };

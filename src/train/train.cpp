@@ -29,6 +29,7 @@
 #include "src/step/bucket_plan.h"
 #include "src/step/pipeline_schedule.h"
 #include "src/step/replicas.h"
+#include "src/step/verifier.h"
 #include "src/train/announce.h"
 #include "src/train/changed_options.h"
 #include "src/train/control.h"
@@ -258,6 +259,22 @@ std::vector<std::string> initial_weights(const TrainingInputs& inputs, Model& mo
   return lines;
 }
 
+// For tests.
+void inject_into_steps(const World& world, Replica& replica, RunRecord& record, const RunState& state) {
+  Step::Hooks& hooks = replica.step->hooks;
+  hooks.reduced = [&, next = std::move(hooks.reduced)](std::size_t bucket, DeviceView sum) {
+    inject_into(sum, bucket, record.faults, world.rank_in_job(world.rank()), state.step + 1, replica.model.device());
+    next(bucket, sum);
+  };
+  hooks.computed = [&, next = std::move(hooks.computed), done = std::size_t{0}](const BatchPart& part,
+                                                                                std::size_t count) mutable {
+    if (count <= done) done = 0;  // another part
+    inject_into({std::exchange(done, count), count}, record.faults, world.rank_in_job(world.rank()), state.step + 1,
+                replica.model);
+    next(part, count);
+  };
+}
+
 // All ranks join rank 0's claim on the run's folder. Collective.
 void share(const World& world, const std::filesystem::path& out, std::optional<FolderClaim>& claim) {
   if (claim) claim->share();
@@ -280,6 +297,8 @@ int run_with_survivors(const TrainingInputs& inputs, Replica& replica, RunRecord
       return TrainingRun(inputs, replica, record, state, &survival).run();
     } catch (const StartAnew&) {
       throw;
+    } catch (const ReplicasDiffer& difference) {
+      survival.repeat_after(difference);
     } catch (const std::exception&) {
       if (!survival.recover()) throw;
     }
@@ -389,13 +408,18 @@ int train_in(World& world, const TrainOptions& options, Watchdog& watchdog, Atte
     report_dry_run(inputs, replica, before, TrainingRun(inputs, replica, record, state, nullptr).try_steps());
     return 0;
   }
+  std::optional<Verifier> verifier;
+  if (options.survival.verify && world.size() > 1)
+    verifier.emplace(inputs.replicas(), replica.model, replica.optimizer, *replica.step, activity, options.shards);
+  if (!options.faults.empty()) inject_into_steps(world, replica, record, state);
   if (world.root()) write_atomically(options.out / "config.toml", std::as_bytes(std::span(options.configuration)));
   record.timeline.claim(world);
   int status = 0;
   for (LostRank& loss : record.result.losses)
     if (loss.seconds == 0) loss.step = state.step;
   if (attempt != nullptr) {
-    Survival survival(attempt->membership, world, inputs, replica, record, state, *claim);
+    Survival survival(attempt->membership, world, inputs, replica, record, state, *claim,
+                      verifier ? &*verifier : nullptr);
     status = run_with_survivors(inputs, replica, record, state, survival);
   } else {
     status = TrainingRun(inputs, replica, record, state, nullptr).run();

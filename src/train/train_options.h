@@ -27,11 +27,12 @@ struct PatternValue {
   float value;
 };
 
-// What happens when ranks are lost.
+// What happens when ranks are lost, or bits flip.
 struct SurvivalOptions {
   bool on = false;            // go on without them
   std::size_t min_ranks = 1;  // fewer write a checkpoint and end
   double lost_after = 2;      // seconds of silence
+  bool verify = false;        // compare what must be the same on all ranks
 };
 
 // The options of `annulus train`.

@@ -43,8 +43,8 @@ TrainingRun::TrainingRun(const TrainingInputs& inputs, Replica& replica, RunReco
       survival_(survival),
       evaluation_timer_(inputs.evaluation.every),
       checkpoint_timer_(options_.checkpoint_every),
-      checkpoints_(inputs.checkpoints([this](std::uint64_t step, std::string_view stage) {
-        inject_at(options_.faults, world_.rank_in_job(world_.rank()), step, stage);
+      checkpoints_(inputs.checkpoints([this, &record](std::uint64_t step, std::string_view stage) {
+        inject_at(record.faults, world_.rank_in_job(world_.rank()), step, stage);
       })),
       loader_(*inputs.training, inputs.training_plan, inputs.batches_from(state.cursor)),
       metrics_(world_, inputs_.replicas(), options_.metrics, options_.out, state.step, record.result.unit,
@@ -199,6 +199,9 @@ TrainingRun::Due TrainingRun::train_step(EpochResult& epoch) {
   StepMetrics metrics;
   try {
     metrics = replica_.step->run(batch, control_flags(batch), begun);
+  } catch (const ReplicasDiffer& difference) {
+    throw ReplicasDiffer(fmt::format("step {}: {}", state_.step + 1, difference.finding()), difference.suspects(),
+                         difference.sound_until());
   } catch (const Error& error) {
     fail("step {} (epoch {}): {}", state_.step + 1, epoch.epoch, error.what());
   }
@@ -226,7 +229,9 @@ TrainingRun::Due TrainingRun::train_step(EpochResult& epoch) {
 }
 
 void TrainingRun::inject_before(std::uint64_t step) {
-  inject(options_.faults, world_.rank_in_job(world_.rank()), step, replica_.model);
+  const Optimizer& optimizer = replica_.optimizer;
+  inject(record_.faults, world_.rank_in_job(world_.rank()), step,
+         {replica_.model, optimizer.states() > 0 ? optimizer.state(0) : DeviceView{}, optimizer.average()});
 }
 
 // Plans the step after the next one, which the loader is reading already.

@@ -231,7 +231,7 @@ class Faults(helper.ProgramTest):
         self.assertFalse((out / "checkpoint.h5").exists())
 
     def test_invalid_options(self):
-        for text, names in (("melt:rank=1", "kill:, delay:, hang: or flip:"), ("kill:rank=1", "needs step"),
+        for text, names in (("melt:rank=1", "kill:, delay:, hang:, flip: or wrong:"), ("kill:rank=1", "needs step"),
                             ("delay:rank=1", "needs seconds"), ("hang:step=1", "needs rank"), ("hang:rank=x,step=1", "'x'"),
                             ("kill:rank=1,step=1,seconds=2", "unknown key 'seconds'"), ("hang:rank", "'rank' has no value")):
             with self.subTest(text):
