@@ -101,6 +101,7 @@ class ArenaUpdate : public Update, public Divergence {
   }
 
   bool diverged() const override { return diverged_; }
+  void forget() override { diverged_ = false; }
 
   void measure_parameters(const Range& slice) override {
     if (directions_)

@@ -74,6 +74,10 @@ bool Optimizer::diverged() const {
   return divergence != nullptr && divergence->diverged();
 }
 
+void Optimizer::forget_divergence() {
+  if (auto* const divergence = dynamic_cast<Divergence*>(rule_.get())) divergence->forget();
+}
+
 template <class Visit>
 void Optimizer::for_each_kept(Visit visit) const {
   std::size_t begin = 0;

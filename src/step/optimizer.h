@@ -60,7 +60,8 @@ class Optimizer {
   GradientNorms take_norms() { return rule_->take_norms(); }
   void add_squares(const Range& slice) { rule_->add_squares(slice); }  // at any time
   double take_squares() { return rule_->take_squares(); }
-  bool diverged() const;  // see Divergence; since the last keep()
+  bool diverged() const;     // see Divergence; since the last keep()
+  void forget_divergence();  // to be called when the weights were replaced
   // To be called after clip(): takes the norms of all parameters. REQUIRES: sharded(), or share_matrices().
   void measure_parameters() { rule_->measure_parameters(all_); }
 

@@ -52,6 +52,7 @@ void StateCopy::restore() {
   });
   model_.parameters().weights_changed();
   optimizer_.set_step(step_);
+  optimizer_.forget_divergence();
 }
 
 }  // namespace annulus

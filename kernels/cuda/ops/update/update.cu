@@ -309,6 +309,9 @@ class ArenaUpdate : public Update, public Divergence {
   bool diverged() const override {
     return std::atomic_ref(*data<std::uint32_t>(diverged_.view())).load(std::memory_order_relaxed) != 0;
   }
+  void forget() override {
+    std::atomic_ref(*data<std::uint32_t>(diverged_.view())).store(0, std::memory_order_relaxed);
+  }
 
   void measure_parameters(const Range& slice) override {
     if (slice.size() > 0) local_->compute(slice, std::get<Lars>(rule_).trust, data<SegmentFactors>(factors_.view()));
