@@ -52,9 +52,12 @@ void Step::compute_again(const Batch& all) {
   passes_.backward(part, samples, [](std::size_t, const std::optional<Mark>&) {});
 }
 
-// All-reduces complete in order, so it waits for a further one.
+// All-reduces complete in order, so it waits for a further one. No pass would overwrite flipped bits in the padding,
+// and sums would spread them to all ranks.
 void Step::await_all_reduces() {
-  tools_.all_reduce.wait(tools_.all_reduce.enqueue(tools_.model.parameters().gradients().slice(0, slots_.bytes())));
+  const DeviceView gradients = tools_.model.parameters().gradients();
+  tools_.all_reduce.wait(tools_.all_reduce.enqueue(gradients.slice(0, slots_.bytes())));
+  device_.zero(gradients);
 }
 
 // Copies the next batch's first part only; later parts are copied while earlier ones compute.

@@ -80,8 +80,8 @@ class Step {
   // set afterwards. REQUIRES: the all-reduce continues, too.
   virtual void continue_with(const StepOptions& options) = 0;
 
-  // Waits for all all-reduces of a step that all ranks left by an exception, at the same point after backward.
-  // Collective. Then continue_with() is to be called.
+  // Waits for all all-reduces of a step that all ranks left by an exception, at the same point after backward,
+  // and zeroes the gradients. Collective. Then continue_with() is to be called.
   void await_all_reduces();
 
   // Whether the parameters follow a whole number of steps, also if an exception ended a step.

@@ -2,11 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <cstdlib>
 #include <random>
 #include <string>
 
+#include "kernels/base/host_memory.h"
 #include "models/zoo/zoo.h"
 #include "src/step/strategies.h"
 #include "tests/mpi/image_batch.h"
@@ -75,6 +77,7 @@ struct Run {
     disturb = [](std::size_t, DeviceView) {};
     miscompute = [](std::size_t) {};
     step->await_all_reduces();
+    CHECK(std::ranges::all_of(floats(model.parameters().gradients()), [](float value) { return value == 0; }));
     step->continue_with(options());
     verifier.forget();
     copy.restore();
