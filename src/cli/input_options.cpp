@@ -30,6 +30,8 @@ void add_augment_option(CLI::App& command, DataOptions& options) {
     options.mixup = settings.number("mixup", 0, number_from(0, 1));
     options.cutmix = settings.number("cutmix", 0, number_from(0, 1));
     options.erase = settings.number("erase", 0, number_from(0, 1));
+    options.alternate = settings.flag("alternate");
+    options.shift = static_cast<std::size_t>(settings.number("shift", 0, whole_number(0, 64)));
     const auto changes = settings.text("rand");
     options.rand_augment = changes ? parse_rand_augment(*changes) : DataOptions{}.rand_augment;
     settings.expect_no_other();
@@ -42,6 +44,8 @@ void add_augment_option(CLI::App& command, DataOptions& options) {
                       "imagenet         random crop of 8 to 100 % of the area, resized, and flip\n"
                       "imagenet-jitter  imagenet, and random brightness, contrast, saturation\n"
                       "auto             imagenet for encoded images, none for others\n"
+                      "alternate        flips each image in every second epoch, instead of at random\n"
+                      "shift=N          random shift by up to N pixels; the edges are reflected\n"
                       "mixup=ALPHA      mixes images and labels with those of the next image, such as mixup=0.2\n"
                       "cutmix=ALPHA     replaces a rectangle by the next image's, and mixes labels, such as cutmix=1\n"
                       "erase=X          random erasing: probability that a rectangle is erased, such as erase=0.25\n"

@@ -10,8 +10,16 @@
 namespace annulus {
 namespace {
 
+constexpr std::uint64_t kFlips = 2;  // separates alternating flips from other random numbers
+
 double at_random(Draws& draws, std::size_t outer, double inner) {
   return draws.between(0, static_cast<double>(outer) - inner);
+}
+
+// Returns which pixel in a row or column is seen at `position`.
+std::size_t reflected(std::ptrdiff_t position, std::size_t size) {
+  const auto last = static_cast<std::ptrdiff_t>(size) - 1;
+  return static_cast<std::size_t>(last - std::abs(last - std::abs(position)));
 }
 
 }  // namespace
@@ -73,6 +81,32 @@ void shift_randomly(Draws& draws, std::span<std::uint8_t> pixels, const ImageSiz
         outside ? row_bytes : std::min(row_bytes, static_cast<std::size_t>(std::abs(right)) * channels);
     std::ranges::fill(right > 0 || outside ? row.first(black) : row.last(black), std::uint8_t{0});
   }
+}
+
+void shift_with_reflection(std::ptrdiff_t down, std::ptrdiff_t right, std::span<std::uint8_t> pixels,
+                           const ImageSize& size, std::size_t channels, std::vector<std::uint8_t>& scratch) {
+  scratch.assign(pixels.begin(), pixels.end());
+  const std::size_t row_bytes = size.width * channels;
+  // The columns that are seen within the image.
+  const auto width = static_cast<std::ptrdiff_t>(size.width);
+  const std::ptrdiff_t begin = std::max<std::ptrdiff_t>(right, 0), end = std::min(width, width + right);
+  for (std::size_t y = 0; y < size.height; ++y) {
+    std::uint8_t* const to = pixels.data() + y * row_bytes;
+    const std::uint8_t* const row =
+        scratch.data() + reflected(static_cast<std::ptrdiff_t>(y) - down, size.height) * row_bytes;
+    const auto copy_column = [&](std::ptrdiff_t x) {
+      std::copy_n(row + reflected(x - right, size.width) * channels, channels,
+                  to + static_cast<std::size_t>(x) * channels);
+    };
+    for (std::ptrdiff_t x = 0; x < begin; ++x) copy_column(x);
+    std::copy_n(row + static_cast<std::size_t>(begin - right) * channels,
+                static_cast<std::size_t>(end - begin) * channels, to + static_cast<std::size_t>(begin) * channels);
+    for (std::ptrdiff_t x = end; x < width; ++x) copy_column(x);
+  }
+}
+
+bool flips_in(std::uint64_t epoch, std::uint64_t seed, std::size_t sample) {
+  return ((mix(seed, kFlips, sample) + epoch) & 1) != 0;
 }
 
 void flip_left_to_right(std::span<std::uint8_t> pixels, const ImageSize& size, std::size_t channels) {

@@ -15,6 +15,8 @@ struct DataOptions {
   std::size_t image = 0;                  // height and width for the network; 0: as stored, 224 for encoded images
   std::size_t length = 0;                 // tokens in a text window; 0: the trained network's, or kDefaultLength
   std::string augment = "auto";           // see augment.h; auto: imagenet for encoded images, else none
+  bool alternate = false;                 // see Augmentation, as the next
+  std::size_t shift = 0;
   std::vector<std::size_t> rand_augment{0, 9};  // changes per image, and their magnitude
   double erase = 0;                             // probability that an image has a rectangle erased
   double mixup = 0, cutmix = 0;                 // see mix_images; 0: images are not mixed

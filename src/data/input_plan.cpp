@@ -2,6 +2,7 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <array>
 
 #include "kernels/base/error.h"
@@ -36,13 +37,25 @@ Augmentation augmentation(const DataOptions& options, const DatasetInfo& info, P
   if (purpose == Purpose::evaluation) return {};
   Augmentation augmentation =
       parse_augmentation(options.augment == "auto" ? info.encoded() ? "imagenet" : "none" : options.augment);
+  augmentation.alternate = options.alternate;
+  augmentation.shift = options.shift;
   augmentation.changes = options.rand_augment.at(0);
   augmentation.magnitude = options.rand_augment.at(1);
   augmentation.erase = options.erase;
   augmentation.mixing = {options.mixup, options.cutmix};
   if (augmentation.changes > 0 && info.channels != 1 && info.channels != 3)
     fail("--augment rand: cannot change images of {} channels, only of 1 or 3", info.channels);
+  if (augmentation.alternate && !augmentation.flip)
+    fail("--augment alternate: nothing is flipped; choose flip or another augmentation that flips");
+  if (augmentation.shift > 0 && augmentation.crop != Crop::centre)
+    fail("--augment shift: this augmentation crops at random; choose none or flip");
   return augmentation;
+}
+
+void expect_shiftable(const InputPlan& plan) {
+  if (const std::size_t shift = plan.augmentation.shift; shift >= std::min(plan.image.height, plan.image.width))
+    fail("--augment shift={}: images of {}x{} are too small to be shifted so far", shift, plan.image.height,
+         plan.image.width);
 }
 
 void expect_resizable(const InputPlan& plan, const DatasetInfo& info) {
@@ -57,7 +70,8 @@ void expect_resizable(const InputPlan& plan, const DatasetInfo& info) {
 std::string to_string(const Augmentation& augmentation) {
   constexpr std::array<const char*, 3> kCrops{"centre crop", "shifted crop", "random resized crop"};
   std::string text = kCrops[static_cast<std::size_t>(augmentation.crop)];
-  if (augmentation.flip) text += ", random flips";
+  if (augmentation.flip) text += augmentation.alternate ? ", flips in every second epoch" : ", random flips";
+  if (augmentation.shift > 0) text += fmt::format(", shifts by up to {} pixels with reflection", augmentation.shift);
   if (augmentation.changes > 0)
     text += fmt::format(", RandAugment of {} changes of magnitude {}", augmentation.changes, augmentation.magnitude);
   if (augmentation.jitter) text += ", colour jitter";
@@ -79,8 +93,8 @@ void expect_no_image_options(const DataOptions& options) {
     if (!is_default) fail("{}: is for images, and the data is text; remove the option", option);
   };
   expect_default("--image", options.image == 0);
-  const bool has_settings =
-      options.rand_augment.at(0) > 0 || options.erase > 0 || options.mixup > 0 || options.cutmix > 0;
+  const bool has_settings = options.rand_augment.at(0) > 0 || options.erase > 0 || options.mixup > 0 ||
+                            options.cutmix > 0 || options.alternate || options.shift > 0;
   expect_default("--augment", (options.augment == "auto" || options.augment == "none") && !has_settings);
 }
 
@@ -136,6 +150,7 @@ InputPlan plan_input(const DataOptions& options, const DatasetInfo& info, Purpos
     plan.margin = margin(plan.image, info);
     plan.augmentation = augmentation(options, info, purpose);
     expect_resizable(plan, info);
+    expect_shiftable(plan);
   }
   plan.shuffle = shuffle(options, purpose);
   // A single thread reads decoded images faster than training consumes them.

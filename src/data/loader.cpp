@@ -223,8 +223,13 @@ SampleRows Loader::rows_of(const Portion& portion) const {
     return std::span(all).subspan(places.begin * each, places.size() * each);
   };
   Slot& slot = portion.slot;
-  return {part(slot.samples), part(slot.keys), part(slot.batch.images, plan_.image_bytes()), part(slot.batch.labels),
-          part(slot.batch.targets, dataset_.info().targets())};
+  return {part(slot.samples),
+          part(slot.keys),
+          part(slot.batch.images, plan_.image_bytes()),
+          part(slot.batch.labels),
+          part(slot.batch.targets, dataset_.info().targets()),
+          request_.seed,
+          slot.batch.step.epoch};
 }
 
 // Replaces a bad sample by the next sample, by number, which is then to be read. Returns false if the place is removed.

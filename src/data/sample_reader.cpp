@@ -64,7 +64,7 @@ bool SampleReader::copy(const SampleRows& rows) {
   if (!copied) return false;
   for (std::size_t row = 0; row < rows.samples.size(); ++row) {
     Draws draws(rows.keys[row]);
-    augment(draws, plan_.image, rows.pixels.subspan(row * plan_.image_bytes(), plan_.image_bytes()));
+    augment(draws, plan_.image, rows, row);
   }
   add_time(times_.augmenting);
   times_.samples += rows.samples.size();
@@ -76,7 +76,7 @@ void SampleReader::read_row(const SampleRows& rows, std::size_t row) {
   last_ = now_seconds();
   const DatasetInfo& info = dataset_.info();
   const std::size_t sample = rows.samples[row];
-  const auto pixels = rows.pixels.subspan(row * plan_.image_bytes(), plan_.image_bytes());
+  const auto pixels = image_of(rows, row);
   Draws draws(rows.keys[row]);
   rows.labels[row] = dataset_.label(sample);
   if (info.targets() > 0) dataset_.read_targets(sample, rows.targets.subspan(row * info.targets(), info.targets()));
@@ -84,7 +84,7 @@ void SampleReader::read_row(const SampleRows& rows, std::size_t row) {
     read_window(sample, draws, pixels);
   } else {
     const ImageSize stored = info.encoded() ? read_encoded(sample, draws, pixels) : read_decoded(sample, draws, pixels);
-    augment(draws, stored, pixels);
+    augment(draws, stored, rows, row);
   }
   add_time(times_.augmenting);
   ++times_.samples;
@@ -208,12 +208,27 @@ Window SampleReader::crop(Draws& draws, const ImageSize& image) const {
   return centre_crop(image, plan_.image, plan_.margin_of(image));
 }
 
-void SampleReader::augment(Draws& draws, const ImageSize& stored, std::span<std::uint8_t> pixels) {
+// Draws a shift with reflection.
+void SampleReader::shift(Draws& draws, std::span<std::uint8_t> pixels) {
+  const std::size_t most = plan_.augmentation.shift;
+  const auto draw = [&] {
+    return static_cast<std::ptrdiff_t>(draws.below(2 * most + 1)) - static_cast<std::ptrdiff_t>(most);
+  };
+  const std::ptrdiff_t down = draw(), right = draw();
+  shift_with_reflection(down, right, pixels, plan_.image, plan_.channels, scratch_);
+}
+
+void SampleReader::augment(Draws& draws, const ImageSize& stored, const SampleRows& rows, std::size_t row) {
+  const auto pixels = image_of(rows, row);
   const Augmentation& augmentation = plan_.augmentation;
   // Without a margin there is no room to shift the crop.
   if (augmentation.crop == Crop::shifted && plan_.margin_of(stored) == 1)
     shift_randomly(draws, pixels, plan_.image, plan_.channels);
-  if (augmentation.flip && draws.below(2) == 1) flip_left_to_right(pixels, plan_.image, plan_.channels);
+  if (augmentation.shift > 0) shift(draws, pixels);
+  const auto flips = [&] {
+    return augmentation.alternate ? flips_in(rows.epoch, rows.seed, rows.samples[row]) : draws.below(2) == 1;
+  };
+  if (augmentation.flip && flips()) flip_left_to_right(pixels, plan_.image, plan_.channels);
   if (augmentation.changes > 0)
     rand_augment(draws, augmentation.changes, static_cast<int>(augmentation.magnitude), pixels, plan_.image,
                  plan_.channels, scratch_);

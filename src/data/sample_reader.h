@@ -32,6 +32,7 @@ struct SampleRows {
   std::span<std::uint8_t> pixels;  // rows of InputPlan::image_bytes()
   std::span<std::int32_t> labels;  // see Samples::label()
   std::span<float> targets;        // rows of DatasetInfo::targets()
+  std::uint64_t seed = 0, epoch = 0;
 };
 
 // Converts samples to the network's input. For use by a single thread: reuses memory, and allocates only if a sample is
@@ -65,6 +66,9 @@ class SampleReader {
     std::vector<std::uint8_t> file{};
   };
 
+  std::span<std::uint8_t> image_of(const SampleRows& rows, std::size_t row) const {
+    return rows.pixels.subspan(row * plan_.image_bytes(), plan_.image_bytes());
+  }
   bool copy(const SampleRows& rows);
   void read_row(const SampleRows& rows, std::size_t row);
   void decode_ahead(const SampleRows& rows);
@@ -74,8 +78,9 @@ class SampleReader {
   ImageSize read_encoded(std::size_t sample, Draws& draws, std::span<std::uint8_t> pixels);
   ImageSize read_decoded(std::size_t sample, Draws& draws, std::span<std::uint8_t> pixels);
   void read_window(std::size_t sample, Draws& draws, std::span<std::uint8_t> pixels);
+  void shift(Draws& draws, std::span<std::uint8_t> pixels);
   // Inlined in copy(), it made reading flipped images 3 % slower (GCC 12).
-  [[gnu::noinline]] void augment(Draws& draws, const ImageSize& stored, std::span<std::uint8_t> pixels);
+  [[gnu::noinline]] void augment(Draws& draws, const ImageSize& stored, const SampleRows& rows, std::size_t row);
   Window crop(Draws& draws, const ImageSize& image) const;
   void add_time(double& part);  // adds the time since the last call
 

@@ -120,6 +120,32 @@ TEST_CASE("pixels are shifted by up to four, and black fills the border", "[augm
   CHECK(moves.size() == 81);
 }
 
+TEST_CASE("pixels beyond an edge are reflected, without the edge", "[augment]") {
+  std::vector<std::uint8_t> scratch;
+  const auto shifted = [&](std::ptrdiff_t down, std::ptrdiff_t right, std::size_t channels, const ImageSize& size,
+                           std::vector<std::uint8_t> pixels) {
+    shift_with_reflection(down, right, pixels, size, channels, scratch);
+    return pixels;
+  };
+  using Pixels = std::vector<std::uint8_t>;
+  CHECK(shifted(0, 2, 1, {1, 5}, {1, 2, 3, 4, 5}) == Pixels{3, 2, 1, 2, 3});
+  CHECK(shifted(0, -2, 1, {1, 5}, {1, 2, 3, 4, 5}) == Pixels{3, 4, 5, 4, 3});
+  CHECK(shifted(1, 0, 1, {3, 2}, {1, 2, 3, 4, 5, 6}) == Pixels{3, 4, 1, 2, 3, 4});
+  CHECK(shifted(-1, 1, 2, {2, 2}, {1, 2, 3, 4, 5, 6, 7, 8}) == Pixels{7, 8, 5, 6, 3, 4, 1, 2});
+  const Image image = test::picture({9, 12}, 3);
+  CHECK(shifted(0, 0, 3, image.size, image.pixels) == image.pixels);
+}
+
+TEST_CASE("alternating flips turn each sample in every second epoch, and half of them in each", "[augment]") {
+  std::size_t flipped = 0;
+  for (std::size_t sample = 0; sample < 10000; ++sample) {
+    CHECK(flips_in(0, 5, sample) != flips_in(1, 5, sample));
+    CHECK(flips_in(0, 5, sample) == flips_in(2, 5, sample));
+    flipped += flips_in(0, 5, sample);
+  }
+  CHECK(static_cast<double>(flipped) == Approx(5000).margin(200));
+}
+
 TEST_CASE("flipping reverses each row, and flipping twice is the identity", "[augment]") {
   std::vector<std::uint8_t> pixels{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18};
   const std::vector<std::uint8_t> before = pixels;

@@ -279,6 +279,48 @@ TEST_CASE("augmentation differs in every epoch, and evaluation has none", "[load
   CHECK(keys.size() == 36);
 }
 
+TEST_CASE("images flip in every second epoch, on any number of ranks", "[loader]") {
+  test::DataFile file(31);
+  file.images_shape = {31, 6, 5, 1};
+  file.images = test::random_pixels(31 * 30, 1);
+  const test::TemporaryFolder folder;
+  const Dataset dataset = write_and_open(file, folder / "data.h5");
+  DataOptions options{.files = {}, .augment = "flip", .alternate = true};
+  const InputPlan input = plan_input(options, dataset.info(), Purpose::training, 1);
+  Loader loader(dataset, input, {kSeed, 31, 0, 1, {}});
+  std::vector<std::vector<std::uint8_t>> epochs;
+  for (std::uint64_t epoch = 0; epoch < 3; ++epoch) {
+    const Batch& batch = loader.next();
+    auto& images = epochs.emplace_back(batch.images.size());  // by sample
+    const EpochOrder order(31, kSeed, epoch);
+    for (std::size_t i = 0; i < 31; ++i)
+      std::copy_n(batch.images.data() + 30 * i, 30, images.data() + 30 * order.sample(i));
+  }
+  CHECK(epochs[0] == epochs[2]);
+  for (std::size_t sample = 0; sample < 31; ++sample) {
+    const auto own = std::span(epochs[0]).subspan(30 * sample, 30);
+    flip_left_to_right(own, {6, 5}, 1);
+    CHECK(std::ranges::equal(own, std::span(epochs[1]).subspan(30 * sample, 30)));
+  }
+  options.shift = 2;
+  const Delivered alone = deliver(dataset, options, Purpose::training, 1, 6);
+  for (const int ranks : {2, 3, 4, 7}) CHECK(deliver(dataset, options, Purpose::training, ranks, 6) == alone);
+}
+
+TEST_CASE("flips that alternate need flips, and shifts whole images", "[loader]") {
+  const Data data;
+  const auto error = [&](const DataOptions& options) {
+    return test::error_of([&] { plan_input(options, data.dataset.info(), Purpose::training, 1); });
+  };
+  CHECK(error({.files = {}, .augment = "none", .alternate = true}) ==
+        "--augment alternate: nothing is flipped; choose flip or another augmentation that flips");
+  CHECK(error({.files = {}, .augment = "crop-flip", .shift = 1}) ==
+        "--augment shift: this augmentation crops at random; choose none or flip");
+  CHECK(error({.files = {}, .augment = "flip", .shift = 2}) ==
+        "--augment shift=2: images of 2x2 are too small to be shifted so far");
+  CHECK_NOTHROW(plan_input({.files = {}, .augment = "none", .shift = 1}, data.dataset.info(), Purpose::training, 1));
+}
+
 TEST_CASE("a batch that is ready can be seen before it is taken", "[loader]") {
   const Data data;
   Loader loader(data.dataset, plan(data.dataset), {.seed = kSeed, .global_batch = 50, .start = {}, .end_epoch = 1});
