@@ -21,7 +21,9 @@ Shape Convolution::output_shape(const Shapes& inputs) const {
 
 std::vector<ParameterDeclaration> Convolution::parameters(const Shapes& inputs) const {
   const std::size_t each = inputs[0][1] / groups;
-  return weights_and_bias({channels, each, kernel.height, kernel.width}, stddev, channels, bias);
+  auto all = weights_and_bias({channels, each, kernel.height, kernel.width}, stddev, channels, bias);
+  all.front().begins_as_copy = begins_as_copy;
+  return all;
 }
 
 std::uint64_t Convolution::flops(const Shapes& inputs) const {

@@ -24,6 +24,7 @@ struct Convolution {
   bool input_gradient = true;  // whether the input's gradient may be needed; if not, nothing is planned for it
   Extent dilation = 1;         // distance between a window's pixels
   std::size_t groups = 1;
+  bool begins_as_copy = false;  // see ParameterDeclaration; without groups
 
   Shape output_shape(const Shapes& inputs) const;
   std::vector<ParameterDeclaration> parameters(const Shapes& inputs) const;

@@ -32,6 +32,9 @@ struct ParameterDeclaration {
   float initial = 0;  // the initial value, unless stddev is positive
   float stddev = 0;   // if positive, initial values are normally distributed with mean 0 and this std
   float statistic_momentum = kStatisticMomentum;
+  // The first outputs' weights {outputs, inputs, height, width} begin as 1 in the middle of their input and else 0, so
+  // these outputs copy the inputs (as PyTorch's dirac_).
+  bool begins_as_copy = false;
 };
 
 }  // namespace annulus

@@ -139,6 +139,7 @@ std::vector<ParameterDeclaration> Graph::all_parameters(const Node& node) const 
     p.role = first.role;
     p.initial = first.initial;
     p.stddev = first.stddev;
+    p.begins_as_copy = first.begins_as_copy;
   }
   return declared;
 }

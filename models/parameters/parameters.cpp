@@ -5,6 +5,7 @@
 #include <iterator>
 #include <map>
 #include <numbers>
+#include <span>
 
 #include "kernels/base/random.h"
 
@@ -22,6 +23,16 @@ double uniform(std::uint64_t word) {
 float normal(std::uint64_t seed, std::uint64_t parameter, std::uint64_t element) {
   const double radius = std::sqrt(-2 * std::log(uniform(mix(seed, parameter, 2 * element))));
   return static_cast<float>(radius * std::cos(2 * std::numbers::pi * uniform(mix(seed, parameter, 2 * element + 1))));
+}
+
+// Makes the first outputs copy the inputs, see ParameterDeclaration.
+void make_copies(const Shape& weights, std::span<float> values) {
+  const std::size_t inputs = weights[1], height = weights[2], width = weights[3], area = height * width;
+  for (std::size_t output = 0; output < std::min(weights[0], inputs); ++output) {
+    const auto filter = values.subspan(output * inputs * area, inputs * area);
+    std::ranges::fill(filter, 0.0f);
+    filter[output * area + height / 2 * width + width / 2] = 1;
+  }
 }
 
 // Returns the parameters' numbers, by their names.
@@ -70,6 +81,7 @@ void Parameters::add_all(const Graph& graph, const std::vector<std::vector<Tenso
       places[name] = all_.size();
       all_.push_back({name, declared[i].role, declared[i].initial, declared[i].stddev, declared[i].statistic_momentum,
                       layouts[node][i], 0, 0, numbers.at(name)});
+      all_.back().begins_as_copy = declared[i].begins_as_copy;
       if (declared[i].role != Role::frozen) place(all_.back());
     }
     node_gradients_[node].end = bytes_;
@@ -131,6 +143,7 @@ void Parameters::initialize(std::uint64_t seed) {
     if (p.stddev > 0)
       for (std::size_t element = 0; element < values.size(); ++element)
         values[element] = p.stddev * normal(seed, p.number, element);
+    if (p.begins_as_copy) make_copies(p.spec.shape, values);
     device_.write(values, p.spec, weight(p));
   }
   weights_changed();

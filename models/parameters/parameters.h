@@ -23,6 +23,7 @@ struct Parameter {
   std::size_t number;  // in the whole network, in backward order; the same in any stage
   // Place of the second slot, if several nodes share the parameter: its gradients are added to the first slot's.
   std::optional<std::size_t> second_slot{};
+  bool begins_as_copy = false;  // see ParameterDeclaration
 
   bool trained() const { return annulus::trained(role); }
 };

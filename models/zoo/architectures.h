@@ -14,6 +14,7 @@ Graph resnet34(const Task& task);
 Graph resnet50(const Task& task);
 Graph resnet101(const Task& task);
 Graph resnet152(const Task& task);
+Graph airbench94(const Task& task);
 Graph alexnet(const Task& task);
 Graph vgg16(const Task& task);
 Graph inception_v3(const Task& task);

@@ -25,7 +25,7 @@ class Models(helper.ProgramTest):
             with self.subTest(ranks=ranks):
                 result, rows = self.table(ranks=ranks)
                 found = {row["model"]: row for row in rows}
-                self.assertEqual(len(found), 23)
+                self.assertEqual(len(found), 24)
                 for model, size in SIZES.items():
                     self.assertEqual(found[model]["parameters"], size)
                     self.assertEqual(found[model]["gradient_bytes"], 4 * size)

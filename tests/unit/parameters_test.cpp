@@ -106,6 +106,27 @@ TEST_CASE("initial values are determined by the seed") {
   CHECK(equal < 5);
 }
 
+TEST_CASE("a convolution can begin as a copy of the input's first channels") {
+  const auto device = make_device("cpu", 1);
+  for (const auto& [outputs, kernel] : {std::pair{5u, 3u}, {2u, 2u}}) {
+    Graph graph({6, 6, 3});
+    Value x = graph.add("input", ImageInput{{0, 0, 0}, {1, 1, 1}}, {Graph::kImages});
+    x = graph.add("conv", Convolution{.channels = outputs, .kernel = kernel, .begins_as_copy = true}, {x});
+    graph.add("loss", SoftmaxCrossEntropy{}, {graph.add("fc", Dense{2}, {x}), Graph::kLabels});
+    Model model(*device, graph, Mode::training, 1);
+    const auto weights = initial_values(model, 1).at("conv.weight");
+    const std::size_t area = kernel * kernel, middle = kernel / 2 * (kernel + 1);
+    for (std::size_t output = 0; output < outputs; ++output)
+      for (std::size_t i = 0; i < 3 * area; ++i) {
+        const float weight = weights[output * 3 * area + i];
+        if (output < 3)
+          CHECK(weight == (i == output * area + middle ? 1.0f : 0.0f));
+        else
+          CHECK(weight != 0);
+      }
+  }
+}
+
 TEST_CASE("initial values do not depend on layout, batch size, mode or threads") {
   const std::string name = GENERATE("lenet", "resnet20");
   const auto device = make_device("cpu", 1);

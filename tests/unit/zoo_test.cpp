@@ -207,6 +207,29 @@ TEST_CASE("initial weights have the published std") {
   CHECK(stddev("lenet", "fc1") == Approx(std::sqrt(1.0 / 400)));
 }
 
+TEST_CASE("airbench94's layers and initial weights are the paper's") {
+  const Graph graph = make_model("airbench94", square(32));
+  CHECK(total_cost(graph).parameters ==
+        24 * 13 + 9 * (24 * 64 + 64 * 64 + 64 * 256 + 3 * 256 * 256) + 2 * 64 + 4 * 256 + 256 * 10);
+  const auto shape = [&](const std::string& name) {
+    for (std::size_t node = 0; node < graph.nodes().size(); ++node)
+      if (graph.nodes()[node].name == name) return graph.shape(Graph::output(node), 1);
+    FAIL("there is no layer " << name);
+    throw;
+  };
+  CHECK(shape("whiten") == Shape{1, 24, 31, 31});
+  CHECK(shape("block1.gelu2") == Shape{1, 64, 15, 15});
+  CHECK(shape("block3.gelu2") == Shape{1, 256, 3, 3});
+  CHECK(shape("scale") == Shape{1, 10});
+  const auto weights = graph.parameters(node_named(graph, "block2.conv1")).front();
+  CHECK(weights.begins_as_copy);
+  CHECK(weights.stddev == Approx(std::sqrt(1.0 / (3 * 9 * 64))));
+  const auto norm = graph.parameters(node_named(graph, "block2.norm1"));
+  CHECK(norm[0].role == Role::frozen);
+  CHECK(norm[1].role == Role::offset);
+  CHECK(norm[2].statistic_momentum == 0.4f);
+}
+
 TEST_CASE("residual blocks can be initialized to their shortcut") {
   for (const auto& [model, last, blocks] : {std::tuple{"resnet18", "bn2", 8u}, std::tuple{"resnet50", "bn3", 16u}}) {
     Task task = square(64);
