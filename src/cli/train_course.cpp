@@ -87,6 +87,12 @@ void add_step_options(CLI::App& command, TrainOptions& o) {
       .add_flag("--zero-init", o.zero_init,
                 "Initial scale 0 of the last batch norm of residual blocks: each starts as its shortcut")
       ->group("Training");
+  command
+      .add_option("--whiten", o.whiten,
+                  "Layer that reads the images, a convolution whose weights become the principal patches of the "
+                  "training images and do not change, such as whiten of airbench94")
+      ->type_name("LAYER")
+      ->group("Training");
   add("--seed", o.seed, "Random seed (initial weights, sample order)")->transform(kSeed);
 }
 

@@ -40,6 +40,7 @@
 #include "src/train/take_over.h"
 #include "src/train/training_run.h"
 #include "src/train/training_setup.h"
+#include "src/train/whitening.h"
 
 namespace annulus {
 namespace {
@@ -239,6 +240,18 @@ bool is_tested(const TrainingInputs& inputs) {
   return tested[0] != 0;
 }
 
+// Sets the weights of --whiten's layer on every rank. Returns a line for the user. Collective.
+std::string whiten(const TrainingInputs& inputs, Model& model) {
+  const std::string& layer = inputs.options.whiten;
+  const Whitening whitening(model.graph(), layer);
+  std::map<std::string, std::vector<float>> values;
+  if (inputs.replicas().root())
+    values[whitening.weight()] = whitening_weights(whitening, *inputs.training, inputs.training_plan);
+  set_initial_weights(inputs.replicas(), values, model);
+  return fmt::format("initial weights of {} from the patches of {} training images", layer,
+                     std::min(kWhiteningImages, inputs.training->info().size));
+}
+
 // Sets the initial weights of every rank unless they are random. Returns lines for the user. Collective.
 std::vector<std::string> initial_weights(const TrainingInputs& inputs, Model& model) {
   const std::string& weights = inputs.options.weights;
@@ -374,6 +387,7 @@ int train_in(World& world, const TrainOptions& options, Watchdog& watchdog, Atte
   if (!resumption) {
     activity.enter(Phase::opening);
     for (const std::string& line : initial_weights(inputs, replica.model)) record.progress.line(printable(line));
+    if (!options.whiten.empty()) record.progress.line(printable(whiten(inputs, replica.model)));
   }
   replica.optimizer.begin_average();
 

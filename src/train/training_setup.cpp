@@ -16,6 +16,7 @@
 #include "models/rewrites/transformer_dropout.h"
 #include "src/onnx/network_file.h"
 #include "src/train/strategy_plan.h"
+#include "src/train/whitening.h"
 
 namespace annulus {
 
@@ -184,7 +185,9 @@ Graph graph_of(const World& world, const TrainOptions& options, const std::strin
   }
   if (options.dropout > 0) graph = add_transformer_dropout(graph, options.dropout);
   if (options.recompute == "blocks") graph = recompute_blocks(graph);
-  return freeze(graph, options.freeze);
+  std::vector<std::string> frozen = options.freeze;
+  if (!options.whiten.empty()) frozen.push_back(Whitening(graph, options.whiten).weight());
+  return freeze(graph, frozen);
 }
 
 StepOptions step_options(const World& world, const TrainOptions& options, std::size_t global_batch) {
