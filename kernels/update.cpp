@@ -58,6 +58,12 @@ float orthogonal_scale(const Muon& rule, const MatrixSize& size) {
   return rule.matches_adamw ? 0.2f * std::sqrt(std::max(rows, columns)) : std::sqrt(std::max(1.0f, rows / columns));
 }
 
+float Averaging::share(std::uint64_t step) const {
+  const auto t = static_cast<double>(step);
+  if (!looks_ahead()) return static_cast<float>(1 - std::min(decay, (1 + t) / (10 + t)));
+  return static_cast<float>(1 - decay * std::pow(std::min(t / static_cast<double>(steps), 1.0), 3));
+}
+
 float weight_decay(const UpdateRule& rule, const UpdateSegment& segment) {
   const float of_weights = std::visit([](const auto& one) { return one.weight_decay; }, rule);
   return segment.factors.weight_decay.value_or(segment.role == Role::weight ? of_weights : 0);

@@ -95,9 +95,7 @@ class ArenaUpdate : public Update, public Divergence {
     for_each_part(slice, [&](const UpdateSegment& segment, const Range& part) {
       update(part, place + part.begin - slice.begin, segment, rate * segment.factors.rate * local_rate(segment), step);
     });
-    if (arenas_.average)
-      move_towards(within(arenas_.weights, slice), within(arenas_.average, {place, place + slice.size()}),
-                   average_share(arenas_.average_decay, step));
+    if (arenas_.averaging.moves_in(step)) move_average(slice, place, step);
   }
 
   bool diverged() const override { return diverged_; }
@@ -143,6 +141,15 @@ class ArenaUpdate : public Update, public Divergence {
   double take_squares() override { return std::exchange(squares_, {}).value(); }
 
  private:
+  // `place`: the slice's place in the average.
+  void move_average(const Range& slice, std::size_t place, std::uint64_t step) {
+    const Averaging& averaging = arenas_.averaging;
+    const std::span<float> weights = within(arenas_.weights, slice);
+    const std::span<float> average = within(arenas_.average, {place, place + slice.size()});
+    move_towards(weights, average, averaging.share(step));
+    if (averaging.looks_ahead()) copy(average, weights);
+  }
+
   void compute_local_rates(const Range& slice) {
     std::vector<ExactSum> sums;  // squared weights and squared gradients
     for_each_weight(slice, [&](const UpdateSegment& segment) {

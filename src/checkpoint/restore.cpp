@@ -22,7 +22,7 @@ std::vector<float> read(Device& device, const Parameter& parameter, DeviceView f
 void expect_average(const CheckpointFile& file, const Optimizer& optimizer) {
   const bool wanted = static_cast<bool>(optimizer.average());
   if (wanted != file.averages())
-    fail("{} was made {} --ema: resume it {} --ema as well", file.path().string(), wanted ? "without" : "with",
+    fail("{} was made {} --ema or --lookahead: resume it {} as well", file.path().string(), wanted ? "without" : "with",
          wanted ? "without" : "with");
 }
 

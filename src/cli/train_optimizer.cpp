@@ -71,6 +71,18 @@ void parse_weight_decay(const std::vector<std::string>& texts, TrainOptions& o) 
     }
 }
 
+// Parses "5:0.77": steps, and the decay.
+void parse_lookahead(const std::string& text, LookaheadOptions& o) {
+  o = {};
+  if (text == "0") return;
+  const std::string option = "--lookahead";
+  const std::size_t colon = text.find(':');
+  if (colon == std::string::npos) throw CLI::ValidationError(option, unexpected("steps:decay, such as 5:0.77", text));
+  o.every = static_cast<std::size_t>(parse_number(option, text.substr(0, colon), whole_number(1)));
+  o.decay = parse_number(option, text.substr(colon + 1), number_above(0));
+  if (o.decay >= 1) throw CLI::ValidationError(option, "the decay must be below 1");
+}
+
 }  // namespace
 
 CLI::Option* add_optimizer_option(CLI::App& command, OptimizerOptions& o) {
@@ -120,6 +132,14 @@ void add_optimizer_options(CLI::App& command, TrainOptions& o) {
       ->transform(whole_number(0));
   add("--ema", o.ema, "Decay, such as 0.9999, of a moving average of the weights, which is then evaluated; 0: none")
       ->transform(number_from(0, 0.9999999));
+  command
+      .add_option_function<std::string>(
+          "--lookahead", [&o](const std::string& text) { parse_lookahead(text, o.lookahead); },
+          "Lookahead: every N steps the weights become their average, whose decay rises to DECAY with the cube of the "
+          "run's progress, such as 5:0.77; the average is evaluated; 0: off")
+      ->type_name("N:DECAY")
+      ->default_str("0")
+      ->group("Optimizer");
 }
 
 void add_fine_tuning_options(CLI::App& command, TrainOptions& o) {

@@ -21,8 +21,8 @@ std::vector<UpdateSegment> segments_of(const Parameters& parameters, const Optim
 
 }  // namespace
 
-Optimizer::Optimizer(Device& device, Parameters& parameters, const UpdateRule& rule, float rate, double average_decay,
-                     Keeps keeps, const FactorsOf& factors_of)
+Optimizer::Optimizer(Device& device, Parameters& parameters, const UpdateRule& rule, float rate,
+                     const Averaging& averaging, Keeps keeps, const FactorsOf& factors_of)
     : device_(device),
       updates_on_(&device),
       parameters_(parameters),
@@ -33,7 +33,7 @@ Optimizer::Optimizer(Device& device, Parameters& parameters, const UpdateRule& r
       next_rate_(rate),
       whole_parameters_(annulus::needs_whole_parameters(rule)),
       segments_(segments_of(parameters, factors_of)),
-      average_decay_(average_decay),
+      averaging_(averaging),
       arrived_(segments_.size()) {
   if (keeps == Keeps::all) plan(arenas(), parameters.gradients().bytes);
 }
@@ -63,9 +63,9 @@ void Optimizer::plan(UpdateArenas arenas, std::size_t bytes) {
     states_.push_back(updates_on_->allocate(bytes));
     arenas.states[i] = state(i);
   }
-  if (average_decay_ > 0) average_ = updates_on_->allocate(bytes);
+  if (averaging_.on()) average_ = updates_on_->allocate(bytes);
   arenas.average = average();
-  arenas.average_decay = average_decay_;
+  arenas.averaging = averaging_;
   rule_ = updates_on_->plan(kind_, arenas, segments_);
 }
 

@@ -23,9 +23,8 @@ class Optimizer {
   // until then nothing is allocated, since there may be no memory for all.
   enum class Keeps { all, slices };
 
-  // `average_decay`: decay of the moving average of the weights; 0: no average.
   Optimizer(
-      Device& device, Parameters& parameters, const UpdateRule& rule, float rate, double average_decay = 0,
+      Device& device, Parameters& parameters, const UpdateRule& rule, float rate, const Averaging& averaging = {},
       Keeps keeps = Keeps::all, const FactorsOf& factors_of = [](const std::string&) { return UpdateFactors{}; });
 
   // Sets the learning rate of steps that begin from now on. (Deferred updates of the previous step keep theirs.)
@@ -81,7 +80,7 @@ class Optimizer {
   // REQUIRES: not sharded().
   DeviceView state(std::size_t number, const Parameter& p) const { return state(number).slice(p.offset, p.bytes); }
 
-  // The moving average of the weights, an arena like a state; empty if disabled. See average_share().
+  // The moving average of the weights, an arena like a state; empty if disabled.
   DeviceView average() const { return average_.view(); }
   void begin_average();  // initializes it with the current weights, if there is one
 
@@ -116,7 +115,7 @@ class Optimizer {
   float rate_, next_rate_;
   const bool whole_parameters_;
   const std::vector<UpdateSegment> segments_;  // the parameters
-  const double average_decay_;
+  const Averaging averaging_;
   std::vector<Range> kept_;  // the slices of keep(); none if not sharded
   bool shares_matrices_ = false;
   std::vector<Buffer> states_;

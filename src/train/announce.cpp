@@ -96,6 +96,10 @@ void announce(const TrainingInputs& inputs, const Replica& replica, const RunRec
     fmt::print("  loss        classes are weighted, from {:.4g} to {:.4g}\n", std::ranges::min(weights),
                std::ranges::max(weights));
   if (options.ema > 0) fmt::print("  weights     evaluations use their moving average (decay {})\n", options.ema);
+  if (const LookaheadOptions& lookahead = options.lookahead; lookahead.every > 0)
+    fmt::print(
+        "  weights     become their average every {} steps, with a decay up to {}; evaluations use the average\n",
+        lookahead.every, lookahead.decay);
   fmt::print("  writes to   {}, all options to config.toml\n", printable(options.out.string()));
   std::fflush(stdout);
 }

@@ -29,6 +29,8 @@ constexpr Feature kSyncBatchNorm{"--sync-batch-norm", [](const TrainOptions& o) 
 constexpr Feature kDefer{"--defer", [](const TrainOptions& o) { return o.buckets.deferred > 0; }};
 constexpr Feature kClipNorm{"--clip-norm", [](const TrainOptions& o) { return o.clip_norm > 0; }};
 constexpr Feature kSkipNotFinite{"--skip-not-finite", [](const TrainOptions& o) { return o.skip_not_finite > 0; }};
+constexpr Feature kEma{"--ema", [](const TrainOptions& o) { return o.ema > 0; }};
+constexpr Feature kLookahead{"--lookahead", [](const TrainOptions& o) { return o.lookahead.every > 0; }};
 constexpr Feature kLars{"--optimizer lars", [](const TrainOptions& o) { return o.optimizer.kind == "lars"; }};
 constexpr Feature kShardedLars{"--optimizer lars with --strategy sharded", [](const TrainOptions& o) {
                                  return kLars.used(o) && std::holds_alternative<Sharded>(o.strategy);
@@ -62,6 +64,7 @@ constexpr const char* kApart = "its ranks have different weights within a round"
 constexpr const char* kOtherParts = "its ranks have different parts of the sums and states";
 constexpr const char* kParts = "the parts of a round are its updates";
 constexpr const char* kNeedsShards = "it requires --shards, which does not go with this, either";
+constexpr const char* kAveraged = "the ranks' weights are brought together in rounds already";
 constexpr const char* kNoSteps = "it all-reduces no gradients in steps";
 
 constexpr std::array kRows{
@@ -76,6 +79,7 @@ constexpr std::array kRows{
     Row{kSkipNotFinite, {nullptr, nullptr, kNotYet, "ranks update by themselves", "ranks update by themselves"}},
     Row{kLars, {nullptr, nullptr, nullptr, nullptr, "owners update parts of layers"}},
     Row{kMuon, {nullptr, nullptr, nullptr, nullptr, "owners update parts of layers"}},
+    Row{kLookahead, {nullptr, nullptr, nullptr, kAveraged, kAveraged}},
     Row{kWireBf16, {nullptr, nullptr, nullptr, nullptr, "ranks push and pull fp32"}},
     Row{kWireFp16,
         {nullptr, nullptr, nullptr, "differences of weights are too small for fp16", "ranks push and pull fp32"}},
@@ -124,6 +128,7 @@ constexpr std::array kPairs{
     Pair{kSkipNotFinite, kGpu, kNotYet, "use --device cpu"},
     // Means and variances are differences of large sums.
     Pair{kSyncBatchNorm, kWire, "statistics need fp32"},
+    Pair{kEma, kLookahead, "both keep an average of the weights"},
     Pair{kDefer, kClipNorm, kAllGradients},
     Pair{kDefer, kShardedLars, kAllGradients},
     Pair{kDefer, kShardedMuon, kAllGradients},

@@ -20,7 +20,8 @@ Graph graph_of(const TrainingInputs& inputs) {
 
 // Arrays like the parameters that a rank has beside weights and gradients.
 std::size_t states_of(const TrainOptions& options) {
-  return states(update_rule(options.optimizer)) + (options.accumulate > 1 ? 1 : 0) + (options.ema > 0 ? 1 : 0);
+  return states(update_rule(options.optimizer)) + (options.accumulate > 1 ? 1 : 0) +
+         (averaging_of(options, 0).on() ? 1 : 0);
 }
 
 std::optional<PipelinePlan> plan_stages(const TrainingInputs& inputs, Activity& activity) {
@@ -41,8 +42,17 @@ ReplicaPlan plan_of(const TrainingInputs& inputs, Activity& activity) {
   auto link = inputs.pipeline ? std::make_unique<PipelineLink>(inputs.pipeline->stages, *inputs.device) : nullptr;
   auto stages = plan_stages(inputs, activity);
   const StepOptions step = options_of(inputs, link.get());
-  return {*inputs.device, inputs.options,          graph_of(inputs), inputs.largest_pass(),
-          step,           inputs.schedule.rate(0), std::move(link),  std::move(stages)};
+  const std::size_t size = inputs.step_size();
+  const std::size_t steps = inputs.options.epochs * ((inputs.training->info().size + size - 1) / size);
+  return {*inputs.device,
+          inputs.options,
+          graph_of(inputs),
+          inputs.largest_pass(),
+          step,
+          inputs.schedule.rate(0),
+          averaging_of(inputs.options, steps),
+          std::move(link),
+          std::move(stages)};
 }
 
 }  // namespace
@@ -61,7 +71,7 @@ Replica::Replica(ReplicaPlan built_from, AllReduce& all_reduce_, RunRecord& reco
           plan ? std::optional(plan->nodes[link->stage()]) : std::nullopt,
           kept_by(built_from.step.strategy) == Optimizer::Keeps::all ? states_of(built_from.options) : 0),
       optimizer(built_from.device, model.parameters(), update_rule(built_from.options.optimizer), built_from.rate,
-                built_from.options.ema, kept_by(built_from.step.strategy),
+                built_from.averaging, kept_by(built_from.step.strategy),
                 update_factors(built_from.options, model.graph())),
       ledger(record.clock_offset),
       step(make_step({model, all_reduce, optimizer, ledger, record.activity, record.timeline.step()},

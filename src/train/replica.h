@@ -22,7 +22,8 @@ struct ReplicaPlan {
   Graph graph;
   std::size_t largest_pass;  // samples
   StepOptions step;
-  float rate;                              // in the first step
+  float rate;  // in the first step
+  Averaging averaging{};
   std::unique_ptr<PipelineLink> link{};    // to the other stages of a pipeline; null if there are none
   std::optional<PipelinePlan> pipeline{};  // for the stages
 };

@@ -35,6 +35,12 @@ struct SurvivalOptions {
   bool verify = false;        // compare what must be the same on all ranks
 };
 
+// See Averaging.
+struct LookaheadOptions {
+  std::size_t every = 0;  // steps; 0: off
+  double decay = 0;       // at the run's end
+};
+
 // The options of `annulus train`.
 struct TrainOptions {
   DeviceOptions device;
@@ -61,6 +67,7 @@ struct TrainOptions {
   float clip_norm = 0;                                    // 0: gradients are not clipped
   std::size_t skip_not_finite = 0;                        // updates in a row; 0: gradients are not checked
   double ema = 0;                                         // decay of the moving average of the weights; 0: none
+  LookaheadOptions lookahead;
   bool sync_batch_norm = false;
   std::string recompute = "none";
   float dropout = 0;          // of transformers

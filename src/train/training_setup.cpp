@@ -190,6 +190,12 @@ Graph graph_of(const World& world, const TrainOptions& options, const std::strin
   return freeze(graph, frozen);
 }
 
+Averaging averaging_of(const TrainOptions& options, std::uint64_t steps) {
+  const LookaheadOptions& lookahead = options.lookahead;
+  if (lookahead.every > 0) return {lookahead.decay, lookahead.every, steps};
+  return {options.ema};
+}
+
 StepOptions step_options(const World& world, const TrainOptions& options, std::size_t global_batch) {
   return {.parts = options.accumulate,
           .shards = options.shards,

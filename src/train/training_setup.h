@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <optional>
 
@@ -34,6 +35,8 @@ Task task_of(const Samples& training, const InputPlan& input, const TrainOptions
 Graph graph_of(const World& world, const TrainOptions& options, const std::string& onnx, const Task& task);
 // What differs for the parameters that --lr-for and --weight-decay name.
 Optimizer::FactorsOf update_factors(const TrainOptions& options, const Graph& graph);
+// `steps`: of the whole run.
+Averaging averaging_of(const TrainOptions& options, std::uint64_t steps);
 StepOptions step_options(const World& world, const TrainOptions& options, std::size_t global_batch);
 // `crossover`: see make_all_reduce(). Collective.
 std::unique_ptr<AllReduce> open_all_reduce(const World& world, const TrainOptions& options, Device& device,

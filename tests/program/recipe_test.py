@@ -251,7 +251,7 @@ class Step(helper.ProgramTest):
     def test_averages_that_are_not_there(self):
         self.train("raw", max_steps=1)
         self.train("averaged", max_steps=1, ema=0.99)
-        for name, ema, names in (("raw", 0.99, "made without --ema: resume it without"), ("averaged", None, "made with --ema: ")):
+        for name, ema, names in (("raw", 0.99, "made without --ema or --lookahead: resume it without"), ("averaged", None, "made with --ema or --lookahead: ")):
             result = run(*self.training(self.folder / name, ema=ema, resume=True, **STEPS))
             self.assertEqual(result.status, 1, str(result))
             self.assertRegex("\n".join(result.messages), names)

@@ -23,8 +23,8 @@ Graph small_graph() {
 }
 
 struct OptimizerTrial {
-  explicit OptimizerTrial(const UpdateRule& rule, double average_decay = 0)
-      : optimizer(*device, parameters, rule, kRate, average_decay) {
+  explicit OptimizerTrial(const UpdateRule& rule, const Averaging& averaging = {})
+      : optimizer(*device, parameters, rule, kRate, averaging) {
     parameters.initialize(1);
     for (const Parameter& p : parameters.all())
       device->write(test::random_values(elements(p.spec.shape), p.offset + 1), p.spec, parameters.weight(p));
@@ -156,6 +156,36 @@ TEST_CASE("the EMA follows all parameters and statistics, faster at first, in an
     const std::vector<float> average = floats(trial.optimizer.average());
     for (std::size_t i = 0; i < expected.size(); ++i)
       REQUIRE(average[i] == Approx(expected[i]).epsilon(0).margin(1e-6));
+  }
+}
+
+TEST_CASE("with Lookahead the weights become the average every few steps, in any slices") {
+  const std::size_t size = GENERATE(16, 80, 1 << 20);
+  constexpr Averaging kLookahead{0.8, 3, 12};
+  OptimizerTrial trial(Sgd{.momentum = 0.9f}, kLookahead), plain(Sgd{.momentum = 0.9f});
+  trial.optimizer.begin_average();
+  const auto floats = [&](DeviceView view) { return test::floats_of(*trial.device, view); };
+  std::vector<float> average = floats(trial.parameters.weights());
+  for (std::uint64_t step = 1; step <= 12; ++step) {
+    CAPTURE(size, step);
+    plain.device->upload(test::bytes_of(*trial.device, trial.parameters.weights()), plain.parameters.weights());
+    for (OptimizerTrial* one : {&trial, &plain}) {
+      one->make_gradients(step);
+      one->optimizer.begin_step();
+      for (std::size_t begin = 0; begin < one->size(); begin += size)
+        one->optimizer.update({begin, std::min(begin + size, one->size())});
+    }
+    std::vector<float> expected = floats(plain.parameters.weights());
+    if (step % 3 == 0) {
+      const auto progress = static_cast<double>(step) / 12;
+      const auto share = static_cast<float>(1 - 0.8 * progress * progress * progress);
+      for (std::size_t i = 0; i < average.size(); ++i) average[i] += share * (expected[i] - average[i]);
+      expected = average;
+    }
+    const std::vector<float> found = floats(trial.parameters.weights());
+    for (std::size_t i = 0; i < average.size(); ++i) REQUIRE(found[i] == Approx(expected[i]).epsilon(0).margin(1e-6));
+    average = floats(trial.optimizer.average());
+    if (step % 3 == 0) CHECK(average == found);
   }
 }
 

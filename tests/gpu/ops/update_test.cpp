@@ -72,7 +72,7 @@ struct Trial {
                         .copies = {},
                         .states = {first.view(), {}},
                         .average = average.view(),
-                        .average_decay = 0.9,
+                        .averaging = 0.9,
                         .kept = kept};
     if (states(rule) > 1) arenas.states[1] = second.view();
     if (gpu.context.type() != DataType::f32) {

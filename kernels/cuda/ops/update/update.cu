@@ -134,6 +134,22 @@ __global__ void update(Predecessor previous, Step step, Arenas<T> arenas, const 
   if (!finite) atomicExch(diverged, 1u);
 }
 
+// Moves the average towards the weights, which become the average. Processes 4 floats at a time.
+template <class T>
+__global__ void look_ahead(Predecessor previous, float* weights, float* average, T* copies, float share,
+                           std::size_t count, const std::uint32_t* skip) {
+  await(previous);
+  if (skipped(skip)) return;
+  for (std::size_t i = 4 * grid_thread(); i < count; i += 4 * grid_threads()) {
+    const auto fast = load_floats<4>(weights + i);
+    auto slow = load_floats<4>(average + i);
+    for (unsigned k = 0; k < 4; ++k) slow.at[k] += share * (fast.at[k] - slow.at[k]);
+    store_floats(slow, average + i);
+    store_floats(slow, weights + i);
+    if (copies != nullptr) store_copies(slow, copies + i);
+  }
+}
+
 // A segment's chunks, which are consecutive.
 struct ChunkedSegment {
   std::uint32_t segment, first_chunk, end_chunk;
@@ -286,7 +302,7 @@ class ArenaUpdate : public Update, public Divergence {
         places_(arenas.kept),
         weights_(arenas.weights),
         average_(arenas.average),
-        average_decay_(arenas.average_decay),
+        averaging_(arenas.averaging),
         owners_(on_device(owners(arenas, segments))),
         factors_(on_device(factors(rule, segments))),
         clip_(arenas, segments, context) {
@@ -299,11 +315,7 @@ class ArenaUpdate : public Update, public Divergence {
     expect_blocks(slice, 4);
     if (slice.size() == 0) return;
     std::visit([&](const auto& rule) { run(rule, slice, rate, step); }, rule_);
-    if (!average_) return;
-    const std::size_t bytes = slice.size() * sizeof(float);
-    move_towards(weights_.slice(slice.begin * sizeof(float), bytes),
-                 average_.slice(places_.of(slice.begin) * sizeof(float), bytes), average_share(average_decay_, step),
-                 context_);
+    if (averaging_.moves_in(step)) move_average(slice, step);
   }
 
   bool diverged() const override {
@@ -324,6 +336,17 @@ class ArenaUpdate : public Update, public Divergence {
   double take_squares() override { return clip_.take_squares(); }
 
  private:
+  void move_average(const Range& slice, std::uint64_t step) {
+    const std::size_t bytes = slice.size() * sizeof(float);
+    const DeviceView weights = weights_.slice(slice.begin * sizeof(float), bytes);
+    const DeviceView average = average_.slice(places_.of(slice.begin) * sizeof(float), bytes);
+    const float share = averaging_.share(step);
+    if (!averaging_.looks_ahead()) return move_towards(weights, average, share, context_);
+    launch(look_ahead<T>, blocks_for(slice.size() / 4, kThreads, context_.multiprocessors), kThreads,
+           context_.lane.get(), data<float>(weights), data<float>(average),
+           arenas_.copies == nullptr ? nullptr : arenas_.copies + slice.begin, share, slice.size(), context_.skip);
+  }
+
   void run(const Sgd& rule, const Range& slice, float rate, std::uint64_t) {
     apply(SgdStep{rate, rule.momentum, rule.nesterov}, slice);
   }
@@ -356,7 +379,7 @@ class ArenaUpdate : public Update, public Divergence {
   Arenas<T> arenas_;
   const KeptPlaces places_;
   DeviceView weights_, average_;
-  double average_decay_;
+  Averaging averaging_;
   Buffer owners_;   // an owner for each 16 floats
   Buffer factors_;  // for each segment
   GradientClip clip_;
