@@ -34,6 +34,7 @@ void check_consistent(const World& world, const EvaluateOptions& options, const 
   agreement.add("--weights", options.weights);
   agreement.add("--batch", options.batch);
   agreement.add("--per-class", options.per_class);
+  agreement.add("--views", options.data.views);
   agreement.add("the checkpoint", description(checkpoint));
   agreement.add("--data-changed", options.data_changed);
   for (const DataField& field : data_fields(dataset.info(), sample_fields("evaluated", dataset)))

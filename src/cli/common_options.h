@@ -39,6 +39,7 @@ void add_data_option(CLI::App& command, DataOptions& options);
 
 // Adds options that prepare the data; for evaluation, without augmentation and order.
 void add_input_options(CLI::App& command, DataOptions& options, Purpose purpose);
+CLI::Option* add_views_option(CLI::App& command, DataOptions& options);
 
 // Adds the option for the pixels that an ONNX file's network reads.
 // `image`, `most`: see parse_image().

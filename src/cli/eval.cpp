@@ -46,6 +46,7 @@ void add_eval(CLI::App& app, Command& chosen) {
   add_data_changed_flag(*command, o.data_changed, "Accept data whose classes differ from the checkpoint's");
   add_stall_option(*command, chosen);
   add_input_options(*command, o.data, Purpose::evaluation);
+  add_views_option(*command, o.data)->group("Data");
   add_device_options(*command, o.device);
   command->callback([&chosen, options, checkpoint, follow] {
     if (checkpoint->empty() && follow->empty())

@@ -96,6 +96,15 @@ void add_shuffle_option(CLI::App& command, DataOptions& options) {
 
 }  // namespace
 
+CLI::Option* add_views_option(CLI::App& command, DataOptions& options) {
+  return command
+      .add_option("--views", options.views,
+                  "Views of each image whose logits an evaluation averages: one, mirror (with the mirror image), or "
+                  "mirror-shift (and both moved by a pixel to two sides)")
+      ->check(one_of({"one", "mirror", "mirror-shift"}))
+      ->capture_default_str();
+}
+
 void add_input_options(CLI::App& command, DataOptions& options, Purpose purpose) {
   const auto add = [&](const std::string& name, auto& value, const std::string& help) {
     return command.add_option(name, value, help)->capture_default_str()->group("Data");

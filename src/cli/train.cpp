@@ -167,6 +167,7 @@ void add_train(CLI::App& app, Command& chosen) {
   add_input_options(*command, o.data, Purpose::training);
   add_size_options(*command, o.model, o.data.length);
   add_checkpoint_and_evaluation_options(*command, o);
+  add_views_option(*command, o.data)->group("Evaluation");
   add_survival_options(*command, o.survival);
   add_metrics_options(*command, o.metrics);
   add_strategy_options(*command, line->strategy);

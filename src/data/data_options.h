@@ -20,6 +20,7 @@ struct DataOptions {
   std::vector<std::size_t> rand_augment{0, 9};  // changes per image, and their magnitude
   double erase = 0;                             // probability that an image has a rectangle erased
   double mixup = 0, cutmix = 0;                 // see mix_images; 0: images are not mixed
+  std::string views = "one";                    // see parse_views()
   std::string shuffle = "global";               // or "block"
   std::size_t shuffle_block = 256;              // samples
   std::size_t shuffle_window = 16;              // blocks

@@ -58,6 +58,16 @@ void expect_shiftable(const InputPlan& plan) {
          plan.image.width);
 }
 
+std::vector<View> views(const DataOptions& options, const InputPlan& plan, const DatasetInfo& info) {
+  std::vector<View> all = parse_views(options.views);
+  if (all.size() > 1 && info.labels != LabelKind::one_class)
+    fail("--views {}: requires one class for each image, but the labels are {}: remove the option", options.views,
+         description(info.labels));
+  if (all.back().shift != 0 && std::min(plan.image.height, plan.image.width) < 2)
+    fail("--views {}: images of {}x{} are too small to be shifted", options.views, plan.image.height, plan.image.width);
+  return all;
+}
+
 void expect_resizable(const InputPlan& plan, const DatasetInfo& info) {
   if (Resizer::takes(plan.channels)) return;
   if (plan.image != ImageSize{info.height, info.width})
@@ -93,6 +103,7 @@ void expect_no_image_options(const DataOptions& options) {
     if (!is_default) fail("{}: is for images, and the data is text; remove the option", option);
   };
   expect_default("--image", options.image == 0);
+  expect_default("--views", options.views == "one");
   const bool has_settings = options.rand_augment.at(0) > 0 || options.erase > 0 || options.mixup > 0 ||
                             options.cutmix > 0 || options.alternate || options.shift > 0;
   expect_default("--augment", (options.augment == "auto" || options.augment == "none") && !has_settings);
@@ -151,6 +162,7 @@ InputPlan plan_input(const DataOptions& options, const DatasetInfo& info, Purpos
     plan.augmentation = augmentation(options, info, purpose);
     expect_resizable(plan, info);
     expect_shiftable(plan);
+    if (purpose == Purpose::evaluation) plan.views = views(options, plan, info);
   }
   plan.shuffle = shuffle(options, purpose);
   // A single thread reads decoded images faster than training consumes them.

@@ -1,10 +1,13 @@
 #pragma once
 
+#include <vector>
+
 #include "kernels/base/jpeg_decoder.h"
 #include "src/data/augment.h"
 #include "src/data/data_options.h"
 #include "src/data/dataset.h"
 #include "src/data/sampler.h"
+#include "src/data/views.h"
 
 namespace annulus {
 
@@ -15,8 +18,9 @@ struct InputPlan {
   std::size_t channels = 0;
   double margin = 1;  // see margin_of()
   Augmentation augmentation;
-  WindowForm window{0};        // of text; length 0: images
-  bool shift_windows = false;  // randomly, by less than `length` tokens
+  std::vector<View> views{View{}};  // in evaluations
+  WindowForm window{0};             // of text; length 0: images
+  bool shift_windows = false;       // randomly, by less than `length` tokens
 
   Shuffle shuffle;
   std::size_t workers = 1;   // loader threads, which read and decode

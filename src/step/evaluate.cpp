@@ -3,11 +3,14 @@
 #include <array>
 #include <cmath>
 #include <cstdint>
+#include <functional>
+#include <vector>
 
 #include "kernels/base/error.h"
 #include "src/data/bad_samples.h"
 #include "src/data/loader.h"
 #include "src/step/infer.h"
+#include "src/step/infer_views.h"
 
 namespace annulus {
 namespace {
@@ -58,6 +61,29 @@ Score score_of(const LossSums& sums, const DatasetInfo& data, const std::optiona
   return score;
 }
 
+// Called after a forward pass, with the batch's samples that it has processed, and their losses.
+using OnPrediction =
+    std::function<void(const Range& samples, const LossSums& found, const std::function<std::vector<float>()>& logits)>;
+
+void predict_images(Model& model, const Batch& batch, const InputPlan& input, Activity& activity,
+                    const OnPrediction& done) {
+  infer(model, batch, input, activity, [&](const Network& network, const Range& samples) {
+    if (network.computes_loss()) done(samples, network.loss(), [&] { return read_logits(model, network); });
+  });
+}
+
+void predict_views(Model& model, const Batch& batch, const InputPlan& input, Activity& activity,
+                   const OnPrediction& done) {
+  const std::vector<float> logits = infer_views(model, batch, input, activity);
+  if (!logits.empty()) done({0, batch.size()}, class_sums(logits, batch.labels), [&] { return logits; });
+}
+
+// The mean logits count as a single network's.
+void expect_softmax(const Model& model) {
+  if (!std::holds_alternative<SoftmaxCrossEntropy>(model.graph().nodes().back().operation))
+    fail("--views: requires --loss softmax: remove the option");
+}
+
 }  // namespace
 
 std::string to_string(const Evaluation& e) {
@@ -78,6 +104,9 @@ std::optional<Evaluation> evaluate(const World& world, const World& replicas, Mo
   if (plan.confusion && data.labels == LabelKind::one_class) confusion.emplace(data.classes.size());
   std::optional<ClassCounts> class_counts;
   if (data.labels == LabelKind::several_classes) class_counts.emplace(data.classes.size());
+  const bool views = input.views.size() > 1;
+  if (views) expect_softmax(model);
+  const auto predict = views ? predict_views : predict_images;
   // In each batch a rank has one unit, or none if too few are left.
   const auto ranks = static_cast<std::size_t>(replicas.size());
   Loader loader(dataset, input,
@@ -95,14 +124,12 @@ std::optional<Evaluation> evaluate(const World& world, const World& replicas, Mo
     activity.tick();
     if (const std::size_t unit = first + static_cast<std::size_t>(replicas.rank()); unit < units) {
       skipped += bad.report(batch);
-      infer(model, batch, input, activity, [&](const Network& network, const Range& samples) {
-        if (!network.computes_loss()) return;
-        LossSums found = network.loss();
+      predict(model, batch, input, activity, [&](const Range& samples, LossSums found, const auto& logits) {
         if (!data.predicts_tokens()) found.targets = static_cast<double>(samples.size());
         add(found, sums[unit]);
         const Labels labels = batch.labels_of(samples);
-        if (confusion) add(read_logits(model, network), labels.classes, *confusion);
-        if (class_counts) class_counts->add(read_logits(model, network), labels.targets);
+        if (confusion) add(logits(), labels.classes, *confusion);
+        if (class_counts) class_counts->add(logits(), labels.targets);
       });
     }
     if (plan.progress) plan.progress(batch.step.positions.end);

@@ -86,6 +86,8 @@ Task task_of(const Samples& training, const InputPlan& input, const TrainOptions
   expect_options_for(training.info(), input, options);
   Task task = task_of(training.info(), input, options.loss);
   task.class_weights = class_weights(training, options);
+  if (options.data.views != "one" && task.loss != Loss::softmax)
+    fail("--views: requires --loss softmax: remove one of them");
   task.label_smoothing = options.label_smoothing;
   task.mixed_labels = input.augmentation.mixes();
   task.zero_init_last_norm = options.zero_init;
