@@ -102,7 +102,12 @@ class Rates(helper.ProgramTest):
                                ({"sync_batch_norm": True, "wire": "bf16"}, "--sync-batch-norm does not go with --wire, .* fp32"),
                                ({"accumulate": 0}, "--accumulate"),
                                ({"clip_norm": 1, "defer": 0.5}, "--defer does not go with --clip-norm"),
-                               ({"ema": 1}, "--ema")):
+                               ({"ema": 1}, "--ema"),
+                               ({"lookahead": "5"}, "--lookahead: expected steps:decay, such as 5:0.77"),
+                               ({"lookahead": "5:1"}, "the decay must be below 1"),
+                               ({"lookahead": "5:0.5", "ema": 0.9}, "--ema does not go with --lookahead"),
+                               ({"lookahead": "5:0.5", "strategy": "local"}, "--strategy local does not support --lookahead"),
+                               ({"views": "two"}, "--views")):
             with self.subTest(options):
                 result = run(*self.training(self.folder / "out", **options))
                 self.assertEqual(result.status, 2, str(result))
@@ -115,6 +120,7 @@ class Recipes(helper.ProgramTest):
 
     RULES = {"goyal": "0.1 x 8192/256 = 3.2, warm-up 5 epochs from 0.1, then x 0.1 after epochs 30, 60, 80",
              "he-cifar": "0.1, then x 0.1 after epochs 82, 123",
+             "cifar10": "1.5, warm-up 2.3 epochs from 0.3, then to 0.105 at epoch 10 as (1 - x)^1",
              "bag-of-tricks": "0.1 x 1024/256 = 0.4, warm-up 5 epochs from 0, then cosine to 0 at epoch 120",
              "lars": "10, warm-up 5 epochs from 0, then to 0.0001 at epoch 90 as (1 - x)^2",
              "deit": "0.0005 x 1024/512 = 0.001, warm-up 5 epochs from 1e-06, then cosine to 1e-05 at epoch 300",
@@ -137,6 +143,8 @@ class Recipes(helper.ProgramTest):
     def recipe(self, name, *options, **how):
         out = self.folder / name
         data = ["--data", self.color, "--model", "resnet20"]
+        if name == "cifar10":
+            data = ["--data", self.color, "--image", 32]
         if name in self.OF_TEXT:
             data = ["--data", self.text_data, "--model", "gpt-tiny", "--length", self.LENGTH]
         self.succeed("train", "--config", RECIPES / f"{name}.toml", *data, "--out", out, "--max-steps", 1, *options, **how)
@@ -155,7 +163,7 @@ class Recipes(helper.ProgramTest):
                 out, config = self.recipe(name, *options)
                 self.assertEqual(json.loads((out / "results.json").read_text())["learning_rate"], rule)
                 settings = tomllib.loads((RECIPES / f"{name}.toml").read_text())
-                for option in ("model", *(["batch"] if options else []), *(["length"] if name in self.OF_TEXT else [])):
+                for option in (*(["model"] if name != "cifar10" else []), *(["batch"] if options else []), *(["length"] if name in self.OF_TEXT else [])):
                     del settings[option]
                 for option, value in settings.items():
                     self.assertEqual(self.text(config[option]), self.text(value), option)
@@ -247,6 +255,21 @@ class Step(helper.ProgramTest):
         self.assertNotAlmostEqual(losses["ema"], losses["raw"], delta=1e-3)
         self.assertEqual(self.evaluate("whole")["weights"], "ema")
         self.assertEqual(self.evaluate("raw")["weights"], "raw")
+
+    def test_whitened_patches_and_lookahead(self):
+        options = {"ranks": 2, "model": "airbench94", "data": self.color, "image": 32, "whiten": "whiten", "lookahead": "2:0.5",
+                   "augment": "flip,alternate,shift=2", "views": "mirror", "eval_every": "end"}
+        results = self.train("whole", **options)
+        self.train("parts", **options, max_steps=3)
+        self.train("parts", **options, resume=True)
+        self.assert_same_state(self.checkpoint("whole"), self.checkpoint("parts"))
+        self.train("begun", **options, max_steps=1)
+        patches = [read_checkpoint(self.checkpoint(name))["parameters"]["whiten.weight"] for name in ("begun", "whole")]
+        np.testing.assert_array_equal(*patches)
+        np.testing.assert_array_equal(patches[0][:12], -patches[0][12:])
+        views = {"image": 32}
+        self.assertAlmostEqual(self.evaluate("whole", views="mirror", **views)["loss"], results["test_loss"], delta=1e-5)
+        self.assertNotAlmostEqual(self.evaluate("whole", **views)["loss"], results["test_loss"], delta=1e-4)
 
     def test_averages_that_are_not_there(self):
         self.train("raw", max_steps=1)
