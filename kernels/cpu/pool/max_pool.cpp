@@ -18,8 +18,7 @@ class MaxPoolOp : public Op {
     info_.inputs = {{.backward_reads = false}};
     info_.backward_reads_output = false;
     out_ = image_layout(info_.output);
-    tiled_ = pool_.padding == 0 && pool_.stride == pool_.kernel && in_.height == out_.height * pool_.stride.height &&
-             in_.width == out_.width * pool_.stride.width;
+    tiled_ = pool_.padding == 0 && pool_.stride == pool_.kernel;
   }
 
   void bind(const Bindings& bindings) override {
@@ -123,11 +122,23 @@ class MaxPoolOp : public Op {
     });
   }
 
+  // Zeroes a plane's pixels beyond the tiles.
+  void clear_rest(float* plane) const {
+    const std::size_t rows = out_.height * pool_.stride.height, columns = out_.width * pool_.stride.width;
+    const std::size_t row_size = in_.width * in_.inner;
+    for (std::size_t row = 0; columns < in_.width && row < rows; ++row)
+      std::fill(plane + row * row_size + columns * in_.inner, plane + (row + 1) * row_size, 0.0f);
+    std::fill(plane + rows * row_size, plane + in_.height * row_size, 0.0f);
+  }
+
   // If the windows are tiles, each pixel is written once; otherwise gradients are added up.
   template <std::size_t block, std::size_t tile>
   void backward_plane(std::size_t outer) {
     const std::size_t plane = in_.height * in_.width * in_.inner;
-    if (!tiled_) std::fill_n(input_gradient_ + outer * plane, plane, 0.0f);
+    if (tiled_)
+      clear_rest(input_gradient_ + outer * plane);
+    else
+      std::fill_n(input_gradient_ + outer * plane, plane, 0.0f);
     for_each_window<block, tile>(outer, [&](const Window& w, std::size_t at, std::size_t channel) {
       using Floats = typename Lanes<block>::Floats;
       using Ints = typename Lanes<block>::Ints;
