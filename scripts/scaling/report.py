@@ -7,6 +7,7 @@ from scaling.elements import Figure, Heading, Line, Table, Warnings
 from scaling.prediction import PREDICTED, predict
 from scaling.settings import stored_settings
 from scaling.summary import summarize
+from scaling.time_to_goal import time_to_goal
 from scaling.time_to_loss import read_noise, time_to_loss
 
 # --- Sections ---------------------------------------------------------------------------------------------------------
@@ -199,6 +200,27 @@ def loss_section(summary):
                 [[str(row["ranks"]), str(row["global_batch"]), text(row)] for row in rows])
 
 
+def goal_section(summary):
+    if not (found := summary.get("time_to_goal")):
+        return
+    def text(value):
+        return "-" if value is None else number(value)
+
+    def error(row):
+        return "-" if None in (row["seconds"], row["predicted_seconds"]) else f"{100 * (row['predicted_seconds'] / row['seconds'] - 1):+.0f} %"
+
+    base = plural(found["baseline_ranks"], "rank")
+    scale = "unknown" if found["noise"] is None else number(found["noise"])
+    yield Heading(f"Time to {found['goal']}")
+    yield Line("Seconds of training, without start-up and evaluations, medians of the seeds. Predicted: the steps of "
+               f"{base}, in proportion to 1 + scale / global batch for a gradient-noise scale of {scale} "
+               f"{stored_settings(summary).samples}, which the trainings measured, and the predicted speed. The other "
+               "numbers of ranks judge the prediction.")
+    yield Table(["ranks", "global batch", "steps", "predicted steps", "seconds", "predicted seconds", "error"],
+                [[str(row["ranks"]), str(row["global_batch"]), *(text(row[part]) for part in (
+                    "steps", "predicted_steps", "seconds", "predicted_seconds")), error(row)] for row in found["rows"]])
+
+
 def method_section(summary):
     speeds = [s[stored_settings(summary).speed] for s in summary["steps"]]
     counts = sorted({len(speed["values"]) for speed in speeds})
@@ -225,7 +247,7 @@ def blocks(summary, captions):
     yield Warnings(summary["warnings"]) if summary["warnings"] else Line("No disturbances of the machine were detected.")
     for section, figures in ((speed_section, ["speed"]), (ledger_section, ["ledger", "lateness"]),
                              (all_reduce_section, ["all-reduce"]), (prediction_section, ["predicted"]),
-                             (extra_p_section, []), (loss_section, []), (method_section, [])):
+                             (extra_p_section, []), (loss_section, []), (goal_section, []), (method_section, [])):
         yield from section(summary)
         yield from drawn(*figures)
 
@@ -239,6 +261,8 @@ def render(out, program, noise_file, network, extra_p_file=None):
     summary["prediction"] = predict(summary, out, program, network)
     if noise_file:
         summary["time_to_loss"] = time_to_loss(summary, read_noise(noise_file))
+    if goal := time_to_goal(summary, out):
+        summary["time_to_goal"] = goal
     if extra_p_file:
         extra_p.write_file(out, extra_p_file)
         summary["extra_p"] = extra_p.models(extra_p_file)

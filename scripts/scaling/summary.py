@@ -23,6 +23,7 @@ that it contains the true median (estimates.py), and every repeat's value.
   prediction    prediction.predict()'s answer: for each number of ranks also SPEED_low, SPEED_high, efficiency_low and
                 efficiency_high
   time_to_loss  with --noise: time_to_loss.time_to_loss()'s answer
+  time_to_goal  with --to: time_to_goal.time_to_goal()'s answer
   checksum      of weights and optimizer state after the first steps, if `--shards` made it the same with every number of
                 ranks; else null
   warnings      texts about doubtful measurements

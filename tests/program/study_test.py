@@ -521,6 +521,42 @@ class Study(helper.ProgramTest):
         result = self.assert_ends(1, "report", self.out, "--noise", results)
         self.assertRegex(result.err, "study: .*results.json has no gradient noise .*--accumulate")
 
+    def test_the_time_to_a_goal_is_predicted(self):
+        self.rewrite(self.interfere)
+        (self.out / "goal").mkdir()
+        for ranks, seed, steps, seconds in ((1, 1, 300, 20), (1, 2, 200, 10), (2, 1, 180, 30)):
+            (self.out / f"goal/{ranks}-ranks-{seed}.json").write_text(json.dumps({
+                "settings": {"goal": "accuracy=0.9"}, "ranks": ranks,
+                "result": {"steps": steps, "seconds": seconds, "noise": 96}}))
+        self.assert_ends(0, "report", self.out, "--program", self.stand_in("annulus", PREDICTS), *NETWORK)
+        found = summary(self.out)["time_to_goal"]
+        rows = {row["ranks"]: row for row in found["rows"]}
+        speeds = {p["ranks"]: p["images_per_second"] for p in summary(self.out)["prediction"]["predictions"]}
+        self.assertEqual((found["goal"], found["noise"], found["baseline_ranks"]), ("accuracy=0.9", 96, 1))
+        for ranks, steps, seconds in ((1, 250, 15), (2, 180, 30), (4, None, None)):
+            self.assertEqual((rows[ranks]["steps"], rows[ranks]["seconds"]), (steps, seconds))
+            predicted = 250 * (1 + 96 / (16 * ranks)) / (1 + 96 / 16)
+            self.assertAlmostEqual(rows[ranks]["predicted_steps"], predicted)
+            self.assertAlmostEqual(rows[ranks]["predicted_seconds"], predicted * 16 * ranks / speeds[ranks])
+        self.assertIn("## Time to accuracy=0.9", (self.out / "report.md").read_text())
+
+    def test_the_time_to_a_goal_is_trained(self):
+        out = self.folder / "goal"
+        command = ["--program", helper.ANNULUS, "--ranks", "1,2", "--model", "mlp", "--data", self.data, "--strong", "--batch", 20,
+                   "--repeat", 1, "--seconds", "0.3", "--threads", 1, "--sizes", "4KiB,64KiB", "--out", out, "--to", "accuracy=0.5",
+                   "--epochs", 3, "--train-options"]
+        self.assert_ends(0, *command, "--lr 0.05")
+        for row in summary(out)["time_to_goal"]["rows"][:2]:
+            self.assertGreater(row["steps"], 0)
+            self.assertGreater(row["seconds"], 0)
+            self.assertEqual(row["predicted_steps"], summary(out)["time_to_goal"]["rows"][0]["steps"])
+        result = self.assert_ends(0, *command, "--lr 0.05")
+        self.assertNotIn("seed 1", result.err)
+        result = self.assert_ends(1, *command, "--lr 0.06")
+        self.assertIn("was measured with other settings: train_options is", result.err)
+        result = self.assert_ends(2, "--ranks", 1, "--model", "mlp", "--weak", "--batch", 16, "--out", out, "--to", "accuracy=0.5")
+        self.assertIn("--to needs --data", result.err)
+
     def test_extra_p(self):
         """Extra-P reads the file, and models the parts if there are 5 numbers of ranks."""
         self.rewrite(self.interfere)
