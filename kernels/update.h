@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <optional>
 #include <string_view>
 #include <variant>
@@ -84,11 +85,11 @@ using SumOverRanks = std::function<void(DeviceView)>;
 // How an average follows the weights, statistics included. (Polyak and Juditsky, "Acceleration of stochastic
 // approximation by averaging", 1992; the growing decay is that of TensorFlow's ExponentialMovingAverage.)
 //
-// With `every`, the average moves only after every so many steps, and then the weights become the average (Zhang,
+// With `every`, the average moves only after each `every` steps, and then the weights become the average (Zhang,
 // Lucas, Hinton, Ba, "Lookahead optimizer", 2019). The decay rises with the cube of the run's progress (Jordan, "94% on
 // CIFAR-10 in 3.29 seconds on a single GPU", 2024, arXiv 2404.00498, section 3.4).
 struct Averaging {
-  // `steps`: of the run, for Lookahead.
+  // `steps`: the whole run's, for Lookahead.
   constexpr Averaging(double decay_ = 0, std::uint64_t every_ = 0, std::uint64_t steps_ = 0)
       : decay(decay_), every(every_), steps(steps_) {}
 
@@ -96,7 +97,7 @@ struct Averaging {
   constexpr bool looks_ahead() const { return every > 0; }
   // Whether the average moves after this step, counted from 1.
   constexpr bool moves_in(std::uint64_t step) const { return on() && (every == 0 || step % every == 0); }
-  // By which share of the distance to the weights the average moves then.
+  // The share by which the average moves towards the weights then.
   float share(std::uint64_t step) const;
 
   double decay;
@@ -137,9 +138,10 @@ class KeptPlaces {
 
 // How a parameter's update differs from the default.
 struct UpdateFactors {
-  float rate = 1;                       // factor for the learning rate
-  std::optional<float> weight_decay{};  // instead of the rule's, also for offsets
-  bool orthogonalizes = false;          // with Muon: this parameter is a matrix
+  float rate = 1;                                                       // factor for the learning rate
+  std::optional<float> weight_decay{};                                  // instead of the rule's, also for offsets
+  bool orthogonalizes = false;                                          // with Muon: this parameter is a matrix
+  std::uint64_t last_step = std::numeric_limits<std::uint64_t>::max();  // later steps do not change the parameter
 };
 
 // A parameter's place in the arenas, in floats.

@@ -218,7 +218,7 @@ class ArenaUpdate : public Update, public Divergence {
 
   // `place`: the part's place in the states.
   void update(const Range& part, std::size_t place, const UpdateSegment& segment, float rate, std::uint64_t step) {
-    if (segment.role == Role::metric) return;
+    if (segment.role == Role::metric || step > segment.factors.last_step) return;
     const auto state = [&](std::size_t number) {
       const DeviceView arena = arenas_.states[number];
       return arena ? floats(arena).data() + place : nullptr;

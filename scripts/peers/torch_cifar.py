@@ -25,6 +25,7 @@ BATCH, MOMENTUM, SMOOTHING = 1024, 0.85, 0.2
 RATE, DECAY, BIAS_FACTOR = 1.5, 0.00133, 64
 WARM_UP, FIRST, LAST = 0.23, 0.2, 0.07  # of the epochs; of the rate
 LOOKAHEAD, LOOKAHEAD_DECAY = 5, 0.774
+WHITENING_BIAS_EPOCHS = 3
 WHITENING_IMAGES, WHITENING_EPSILON = 2000, 5e-4
 EVALUATION_BATCH = 1000
 
@@ -88,7 +89,8 @@ class Images:
 
     def __init__(self, images, labels, random):
         self.labels, self.random = labels, random
-        self.padded = functional.pad(images, (2,) * 4, "reflect")
+        pixels = images.permute(0, 2, 3, 1).numpy()
+        self.padded = torch.from_numpy(numpy.pad(pixels, ((0, 0), (2, 2), (2, 2), (0, 0)), "reflect"))
         self.turned = torch.rand(len(labels), generator=random) < 0.5
 
     def batches(self, epoch):
@@ -99,7 +101,7 @@ class Images:
             rows = shifts[chosen, 0, None] + steps
             columns = shifts[chosen, 1, None] + steps
             columns = torch.where(turned[chosen, None], columns.flip(1), columns)
-            images = self.padded.permute(0, 2, 3, 1)[chosen[:, None, None], rows[:, :, None], columns[:, None, :]]
+            images = self.padded[chosen[:, None, None], rows[:, :, None], columns[:, None, :]]
             yield images.permute(0, 3, 1, 2), self.labels[chosen]
 
 
@@ -129,6 +131,7 @@ class Lookahead:
 
 def logits(network, images):
     """The weighted mean over the views of scripts/recipes/cifar10.toml."""
+    images = images.float()
     padded = functional.pad(images, (1,) * 4, "reflect")
     views = [(images, 0.25), (padded[:, :, :32, :32], 0.125), (padded[:, :, 2:, 2:], 0.125)]
     return sum(weight * (network(view) + network(view.flip(3))) for view, weight in views)
@@ -154,49 +157,61 @@ def make_optimizer(network):
     return optimizer, [group["lr"] for group in groups]
 
 
+class Training:
+    """The network with everything that a step needs."""
+
+    def __init__(self, options):
+        layout = LAYOUTS[options.settings[0]]
+        images, labels = read(options.folder, "train", layout)
+        values = images.float() / 255
+        self.network = Network(values.mean((0, 2, 3)), values.std((0, 2, 3)))
+        self.network.set_whitening(images[::max(1, len(images) // WHITENING_IMAGES)])
+        self.network.to(memory_format=layout)
+        self.trained = torch.compile(self.network) if "compiled" in options.settings else self.network
+        self.images = Images(images, labels, torch.Generator().manual_seed(options.seed))
+        self.optimizer, self.rates = make_optimizer(self.network)
+        self.loss = nn.CrossEntropyLoss(label_smoothing=SMOOTHING)
+        self.lookahead = Lookahead(self.network, options.epochs * math.ceil(len(labels) / BATCH))
+        self.epochs, self.count, self.step = options.epochs, len(labels), 0
+
+    def run_epoch(self, epoch):
+        """Returns the mean loss."""
+        self.network.whiten.bias.requires_grad = epoch < WHITENING_BIAS_EPOCHS
+        images_done, total = 0, 0.0
+        for x, y in self.images.batches(epoch):
+            done = (epoch + (images_done + len(y) / 2) / self.count) / self.epochs
+            for group, rate in zip(self.optimizer.param_groups, self.rates):
+                group["lr"] = rate * factor(done)
+            self.optimizer.zero_grad(set_to_none=True)
+            value = self.loss(self.trained(x), y)
+            value.backward()
+            self.optimizer.step()
+            self.step += 1
+            self.lookahead.after(self.step)
+            images_done += len(y)
+            total += value.item() * len(y)
+        return total / self.count
+
+
 def main():
     begin = time.perf_counter()
     options = parse_options()
     torch.set_num_threads(options.threads)
     torch.manual_seed(options.seed)
-    layout = LAYOUTS[options.settings[0]]
-    images, labels = read(options.folder, "train", layout)
-    test_images, test_labels = read(options.folder, "test", layout)
-    values = images.float() / 255
-    network = Network(values.mean((0, 2, 3)), values.std((0, 2, 3)))
-    del values
-    network.set_whitening(images[::len(images) // WHITENING_IMAGES])
-    network.to(memory_format=layout)
-    trained = torch.compile(network) if "compiled" in options.settings else network
-    training = Images(images, labels, torch.Generator().manual_seed(options.seed))
-    optimizer, rates = make_optimizer(network)
-    loss = nn.CrossEntropyLoss(label_smoothing=SMOOTHING)
-    steps_of_epoch = math.ceil(len(images) / BATCH)
-    lookahead = Lookahead(network, options.epochs * steps_of_epoch)
+    training = Training(options)
+    test_images, test_labels = read(options.folder, "test", LAYOUTS[options.settings[0]])
 
     def say(**values):
         print(json.dumps({"since_start": time.perf_counter() - begin, **values}), file=options.answers)
 
     say(version=torch.__version__)
-    step = 0
     for epoch in range(options.epochs):
-        begun, images_done, total = time.perf_counter(), 0, 0.0
-        for x, y in training.batches(epoch):
-            done = (epoch + (images_done + len(y) / 2) / len(images)) / options.epochs
-            for group, rate in zip(optimizer.param_groups, rates):
-                group["lr"] = rate * factor(done)
-            optimizer.zero_grad(set_to_none=True)
-            value = loss(trained(x), y)
-            value.backward()
-            optimizer.step()
-            step += 1
-            lookahead.after(step)
-            images_done += len(y)
-            total += value.item() * len(y)
-        say(epoch=epoch + 1, seconds=time.perf_counter() - begun, train_loss=total / len(images))
-    lookahead.restore()
+        begun = time.perf_counter()
+        loss = training.run_epoch(epoch)
+        say(epoch=epoch + 1, seconds=time.perf_counter() - begun, train_loss=loss)
+    training.lookahead.restore()
     begun = time.perf_counter()
-    found = accuracy(network, test_images, test_labels)
+    found = accuracy(training.network, test_images, test_labels)
     say(evaluation_seconds=time.perf_counter() - begun, test_accuracy=found)
 
 

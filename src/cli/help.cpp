@@ -18,9 +18,10 @@ constexpr char kUnbreakableSpace = '\x1f';
 using Options = std::vector<const CLI::Option*>;
 
 // Options that few runs need: only --help-all lists them.
-constexpr std::array<std::string_view, 14> kRare{
-    "--whiten",       "--lookahead", "--instruction-set", "--zero-init", "--workers", "--prefetch", "--decode",
-    "--data-changed", "--min-ranks", "--lost-after",      "--staleness", "--servers", "--outer",    "--take-over"};
+constexpr std::array<std::string_view, 15> kRare{"--freeze-after", "--whiten",    "--lookahead",  "--instruction-set",
+                                                 "--zero-init",    "--workers",   "--prefetch",   "--decode",
+                                                 "--data-changed", "--min-ranks", "--lost-after", "--staleness",
+                                                 "--servers",      "--outer",     "--take-over"};
 
 // Returns the lines in `text`, broken at spaces and indented. In a table row breaks only the second column.
 std::string wrapped(const std::string& text, std::size_t indent) {

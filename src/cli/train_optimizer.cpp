@@ -158,6 +158,12 @@ void add_fine_tuning_options(CLI::App& command, TrainOptions& o) {
       ->type_name("PATTERN")
       ->group(group);
   add_list_option(
+      command, "--freeze-after", o.freeze_after,
+      [](const std::string& text) { return parse_pattern_value("--freeze-after", text); },
+      "Epochs after which layers or parameters do not change any more, such as conv1=3")
+      ->type_name("PATTERN=EPOCHS")
+      ->group(group);
+  add_list_option(
       command, "--lr-for", o.rate_factors,
       [](const std::string& text) { return parse_pattern_value("--lr-for", text); },
       "Factors of --lr for layers or parameters, such as layer1=0.1,head=10 (head: the last layer with weights, unless "

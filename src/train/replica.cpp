@@ -44,15 +44,8 @@ ReplicaPlan plan_of(const TrainingInputs& inputs, Activity& activity) {
   const StepOptions step = options_of(inputs, link.get());
   const std::size_t size = inputs.step_size();
   const std::size_t steps = inputs.options.epochs * ((inputs.training->info().size + size - 1) / size);
-  return {*inputs.device,
-          inputs.options,
-          graph_of(inputs),
-          inputs.largest_pass(),
-          step,
-          inputs.schedule.rate(0),
-          averaging_of(inputs.options, steps),
-          std::move(link),
-          std::move(stages)};
+  return {*inputs.device,          inputs.options, graph_of(inputs), inputs.largest_pass(), step,
+          inputs.schedule.rate(0), steps,          std::move(link),  std::move(stages)};
 }
 
 }  // namespace
@@ -71,8 +64,8 @@ Replica::Replica(ReplicaPlan built_from, AllReduce& all_reduce_, RunRecord& reco
           plan ? std::optional(plan->nodes[link->stage()]) : std::nullopt,
           kept_by(built_from.step.strategy) == Optimizer::Keeps::all ? states_of(built_from.options) : 0),
       optimizer(built_from.device, model.parameters(), update_rule(built_from.options.optimizer), built_from.rate,
-                built_from.averaging, kept_by(built_from.step.strategy),
-                update_factors(built_from.options, model.graph())),
+                averaging_of(built_from.options, built_from.steps), kept_by(built_from.step.strategy),
+                update_factors(built_from.options, model.graph(), built_from.steps)),
       ledger(record.clock_offset),
       step(make_step({model, all_reduce, optimizer, ledger, record.activity, record.timeline.step()},
                      built_from.options.buckets, built_from.step)) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -22,8 +23,8 @@ struct ReplicaPlan {
   Graph graph;
   std::size_t largest_pass;  // samples
   StepOptions step;
-  float rate;  // in the first step
-  Averaging averaging{};
+  float rate;                              // in the first step
+  std::uint64_t steps = 0;                 // the whole run's
   std::unique_ptr<PipelineLink> link{};    // to the other stages of a pipeline; null if there are none
   std::optional<PipelinePlan> pipeline{};  // for the stages
 };

@@ -76,8 +76,9 @@ struct TrainOptions {
   std::vector<float> class_weights;  // of the loss, for each class; empty: all 1
   bool balance_classes = false;      // weights inversely proportional to the classes' numbers of images
   bool zero_init = false;
-  std::string whiten;               // the first convolution, which is whitened; empty: none
-  std::vector<std::string> freeze;  // patterns of parameters that do not change
+  std::string whiten;                      // the first convolution, which is whitened; empty: none
+  std::vector<std::string> freeze;         // patterns of parameters that do not change
+  std::vector<PatternValue> freeze_after;  // and those that do not change after N epochs
   // Initial weights: random, or a file of them, see load_initial_weights(); auto: the ONNX file's, or else random.
   std::string weights = "auto";
   std::string pixels = "auto";  // that the network of an ONNX file reads, see parse_pixels()

@@ -1,6 +1,7 @@
 #include "src/train/training_setup.h"
 
 #include <algorithm>
+#include <cmath>
 #include <iterator>
 #include <optional>
 #include <set>
@@ -152,17 +153,23 @@ float muon_factor(const TrainOptions& options) {
 
 }  // namespace
 
-Optimizer::FactorsOf update_factors(const TrainOptions& options, const Graph& graph) {
+Optimizer::FactorsOf update_factors(const TrainOptions& options, const Graph& graph, std::uint64_t steps) {
   const std::vector<PatternValue> rates = with_head(options.rate_factors, graph);
   const std::vector<PatternValue> decays = with_head(options.weight_decays, graph);
   expect_matches(graph, rates, "--lr-for");
+  const std::vector<PatternValue> ends = with_head(options.freeze_after, graph);
   expect_matches(graph, decays, "--weight-decay");
+  expect_matches(graph, ends, "--freeze-after");
+  const double steps_of_epoch = static_cast<double>(steps) / static_cast<double>(options.epochs);
   const std::set<std::string> matrices = muon_matrices(options, graph);
   const float of_matrices = muon_factor(options);
   return [=](const std::string& parameter) -> UpdateFactors {
     const bool matrix = matrices.contains(parameter);
-    return {last_match(rates, parameter).value_or(1) * (matrix ? of_matrices : 1), last_match(decays, parameter),
-            matrix};
+    UpdateFactors factors{last_match(rates, parameter).value_or(1) * (matrix ? of_matrices : 1),
+                          last_match(decays, parameter), matrix};
+    if (const auto epochs = last_match(ends, parameter))
+      factors.last_step = static_cast<std::uint64_t>(std::lround(static_cast<double>(*epochs) * steps_of_epoch));
+    return factors;
   };
 }
 

@@ -33,9 +33,8 @@ Task task_of(const Samples& training, const InputPlan& input, const TrainOptions
 
 // `onnx`: see NetworkSource.
 Graph graph_of(const World& world, const TrainOptions& options, const std::string& onnx, const Task& task);
-// What differs for the parameters that --lr-for and --weight-decay name.
-Optimizer::FactorsOf update_factors(const TrainOptions& options, const Graph& graph);
-// `steps`: of the whole run.
+// What differs for the parameters that --lr-for, --weight-decay and --freeze-after name. `steps`: the whole run's.
+Optimizer::FactorsOf update_factors(const TrainOptions& options, const Graph& graph, std::uint64_t steps);
 Averaging averaging_of(const TrainOptions& options, std::uint64_t steps);
 StepOptions step_options(const World& world, const TrainOptions& options, std::size_t global_batch);
 // `crossover`: see make_all_reduce(). Collective.

@@ -2,6 +2,7 @@
 
 #include <catch2/catch.hpp>
 #include <cstring>
+#include <map>
 
 #include "tests/unit/small_network.h"
 #include "tests/unit/test_device.h"
@@ -186,6 +187,30 @@ TEST_CASE("with Lookahead the weights become the average every few steps, in any
     for (std::size_t i = 0; i < average.size(); ++i) REQUIRE(found[i] == Approx(expected[i]).epsilon(0).margin(1e-6));
     average = floats(trial.optimizer.average());
     if (step % 3 == 0) CHECK(average == found);
+  }
+}
+
+TEST_CASE("a parameter does not change after its last step") {
+  const UpdateRule rule = GENERATE(UpdateRule(Sgd{.momentum = 0.9f, .nesterov = true}), UpdateRule(AdamW{}));
+  OptimizerTrial trial(rule);
+  Optimizer optimizer(
+      *trial.device, trial.parameters, rule, kRate, {}, Optimizer::Keeps::all,
+      [](const std::string& name) { return name == "conv.bias" ? UpdateFactors{.last_step = 2} : UpdateFactors{}; });
+  const auto values = [&] {
+    std::map<std::string, std::vector<float>> all;
+    for (const Parameter& p : trial.parameters.updated())
+      if (p.role != Role::metric) all[p.name] = test::read(*trial.device, p, trial.parameters.weight(p));
+    return all;
+  };
+  for (std::uint64_t step = 1; step <= 4; ++step) {
+    const auto before = values();
+    trial.make_gradients(step);
+    optimizer.begin_step();
+    optimizer.update({0, trial.size()});
+    for (const auto& [name, now] : values()) {
+      CAPTURE(rule.index(), step, name);
+      CHECK((now == before.at(name)) == (step > 2 && name == "conv.bias"));
+    }
   }
 }
 

@@ -39,6 +39,7 @@ struct Element {
 // A rule's factors for a segment.
 struct SegmentFactors {
   float rate, weight_decay;  // the rate's factor, or a statistic's momentum
+  std::uint64_t last_step;   // see UpdateFactors
 };
 
 // The rules in kernels/update.h.
@@ -109,17 +110,17 @@ __device__ void apply(const Step& step, std::uint32_t segment, const SegmentFact
 }
 
 // Processes 4 floats at a time. Reads and writes each weight and the weight's data once. Sets `diverged` if a written
-// weight is not finite.
+// weight is not finite. `number`: the step's.
 template <class Step, class T>
 __global__ void update(Predecessor previous, Step step, Arenas<T> arenas, const Owner* owners,
-                       const SegmentFactors* factors, std::size_t begin, std::size_t end, const std::uint32_t* skip,
-                       std::uint32_t* diverged) {
+                       const SegmentFactors* factors, std::uint64_t number, std::size_t begin, std::size_t end,
+                       const std::uint32_t* skip, std::uint32_t* diverged) {
   await(previous);
   if (skipped(skip)) return;
   bool finite = true;
   for (std::size_t i = begin + 4 * grid_thread(); i < end; i += 4 * grid_threads()) {
     const Owner owner = owners[i / kSlot];
-    if (owner.role == static_cast<std::uint32_t>(Role::metric)) continue;
+    if (owner.role == static_cast<std::uint32_t>(Role::metric) || number > factors[owner.segment].last_step) continue;
     auto weights = load_floats<4>(arenas.weights + i);
     const auto gradients = load_floats<4>(arenas.gradients + i);
     if (owner.role == static_cast<std::uint32_t>(Role::statistic))
@@ -286,7 +287,8 @@ std::vector<Owner> owners(const UpdateArenas& arenas, const std::vector<UpdateSe
 std::vector<SegmentFactors> factors(const UpdateRule& rule, const std::vector<UpdateSegment>& segments) {
   std::vector<SegmentFactors> all;
   for (const UpdateSegment& s : segments)
-    all.push_back({s.role == Role::statistic ? s.statistic_momentum : s.factors.rate, weight_decay(rule, s)});
+    all.push_back({s.role == Role::statistic ? s.statistic_momentum : s.factors.rate, weight_decay(rule, s),
+                   s.factors.last_step});
   return all;
 }
 
@@ -347,31 +349,32 @@ class ArenaUpdate : public Update, public Divergence {
            arenas_.copies == nullptr ? nullptr : arenas_.copies + slice.begin, share, slice.size(), context_.skip);
   }
 
-  void run(const Sgd& rule, const Range& slice, float rate, std::uint64_t) {
-    apply(SgdStep{rate, rule.momentum, rule.nesterov}, slice);
+  void run(const Sgd& rule, const Range& slice, float rate, std::uint64_t step) {
+    apply(SgdStep{rate, rule.momentum, rule.nesterov}, slice, step);
   }
 
-  void run(const Lars& rule, const Range& slice, float rate, std::uint64_t) {
-    apply(LarsStep{rate, rule.momentum, local_->rates()}, slice);
+  void run(const Lars& rule, const Range& slice, float rate, std::uint64_t step) {
+    apply(LarsStep{rate, rule.momentum, local_->rates()}, slice, step);
   }
 
   void run(const AdamW& rule, const Range& slice, float rate, std::uint64_t step) {
     const auto correction = [&](float beta) {
       return static_cast<float>(1 / (1 - std::pow(double{beta}, static_cast<double>(step))));
     };
-    apply(AdamWStep{rate, rule.beta1, rule.beta2, rule.epsilon, correction(rule.beta1), correction(rule.beta2)}, slice);
+    apply(AdamWStep{rate, rule.beta1, rule.beta2, rule.epsilon, correction(rule.beta1), correction(rule.beta2)}, slice,
+          step);
   }
 
   void run(const Muon&, const Range&, float, std::uint64_t) {}  // CudaDevice::plan() refuses it
 
   template <class Step>
-  void apply(const Step& step, const Range& slice) {
+  void apply(const Step& step, const Range& slice, std::uint64_t number) {
     Arenas<T> arenas = arenas_;
     for (float** state : {&arenas.first_state, &arenas.second_state})
       if (*state != nullptr) *state += places_.of(slice.begin);
     launch(update<Step, T>, blocks_for(slice.size() / 4, kThreads, context_.multiprocessors), kThreads,
            context_.lane.get(), step, arenas, data<Owner>(owners_.view()), data<SegmentFactors>(factors_.view()),
-           slice.begin, slice.end, context_.skip, data<std::uint32_t>(diverged_.view()));
+           number, slice.begin, slice.end, context_.skip, data<std::uint32_t>(diverged_.view()));
   }
 
   UpdateRule rule_;
