@@ -1,7 +1,8 @@
 """A rank of `scripts/bench ddp`, under mpirun: PyTorch over Annulus's process group and over gloo.
 
   torch_groups.py all-reduce BYTES,BYTES,... SECONDS            all-reduces over both, in turns
-  torch_groups.py step MODEL BATCH SECONDS annulus|gloo|none    steps of DistributedDataParallel; none: without it
+  torch_groups.py step MODEL BATCH SECONDS annulus|gloo|hook|none
+                        steps of DistributedDataParallel; hook: with one that reduces nothing; none: without any of it
 
 Rank 0 prints a line of JSON for each result.
 """
@@ -57,12 +58,22 @@ def mlp():
     return nn.Sequential(nn.Linear(2048, 4096), nn.ReLU(), nn.Linear(4096, 4096), nn.ReLU(), nn.Linear(4096, 10))
 
 
-def make_step(model, batch, group):
+def reduce_nothing(_, bucket):
+    done = torch.futures.Future()
+    done.set_result(bucket.buffer())
+    return done
+
+
+def make_step(model, batch, group, hook):
     torch.manual_seed(1)
 
     def distributed(network):
-        return network if group is None else nn.parallel.DistributedDataParallel(
-            network, process_group=group, gradient_as_bucket_view=True)
+        if group is None:
+            return network
+        found = nn.parallel.DistributedDataParallel(network, process_group=group, gradient_as_bucket_view=True)
+        if hook is not None:
+            found.register_comm_hook(None, hook)
+        return found
     if model in GPTS:
         length = samples(model)
         network = distributed(torch_ddp.Gpt(length, *GPTS[model]).train())
@@ -86,8 +97,9 @@ def make_step(model, batch, group):
 
 
 def steps(model, batch, seconds, name):
-    groups = {"annulus": lambda: dist.group.WORLD, "gloo": lambda: dist.new_group(backend="gloo"), "none": lambda: None}
-    step = make_step(model, batch, groups[name]())
+    groups = {"annulus": lambda: dist.group.WORLD, "gloo": lambda: dist.new_group(backend="gloo"),
+              "hook": lambda: dist.group.WORLD, "none": lambda: None}
+    step = make_step(model, batch, groups[name](), reduce_nothing if name == "hook" else None)
     times = []
     while len(times) < WARM_UP + 5 or sum(times[WARM_UP:]) < seconds:
         begin = time.perf_counter()
