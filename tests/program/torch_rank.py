@@ -241,6 +241,16 @@ def copies_nothing():
     assert annulus_torch.doctor(), "doctor() is empty"
 
 
+def profiles():
+    """A profile that ends with the last wait, of products, which another backend reduces: it once was written to afterwards."""
+    for _ in range(100):
+        product = torch.full((100,), 2.0)
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+            dist.all_reduce(product, dist.ReduceOp.PRODUCT)
+        expect_equal(product, torch.full((100,), 2.0 ** dist.get_world_size()), "product")
+        assert "annulus:all_reduce" in [event.name for event in profile.events()]
+
+
 def lightning():
     import annulus_torch
     import lightning

@@ -13,7 +13,7 @@ import helper
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PYTHON = pathlib.Path(os.environ.get("ANNULUS_TORCH", ROOT / "build/peers/torch/bin/python"))
 RANK = pathlib.Path(__file__).with_name("torch_rank.py")
-EVERY = ("reductions", "copies", "messages", "groups", "ddp", "sparse", "fsdp", "copies_nothing", "mean_of_shards")
+EVERY = ("reductions", "copies", "messages", "groups", "ddp", "sparse", "fsdp", "copies_nothing", "mean_of_shards", "profiles")
 RANK_1 = rf"annulus: rank 1 on {re.escape(socket.gethostname())} \(process \d+\)"
 OPERATION = r"in operation 2, all-reduce of 3 fp32 \(sum\)"
 
