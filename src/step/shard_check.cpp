@@ -107,7 +107,7 @@ void ShardCheck::end_step() {
   next_ = sound_until_ + std::max<std::size_t>(kEvery * own.size() / shards_, 1);
 }
 
-// Names those that differ from most neighbours.
+// Names the ranks that differ from most neighbours.
 void ShardCheck::blame_ranks(const std::vector<std::size_t>& wrong) const {
   const std::size_t most = *std::ranges::max_element(wrong);
   std::vector<std::size_t> ranks;

@@ -41,7 +41,7 @@ void Operation::end() {
   }
   copies_.clear();
   kept_.clear();
-  // The profiler's record, before those who wait for the future go on: they may end the profile.
+  // Closes the profiler's record before callers continue that wait for the future: they may end the profile.
   if (recordFunctionEndCallback_) std::exchange(recordFunctionEndCallback_, nullptr)();
   if (failure)
     future_->setError(failure);
