@@ -344,7 +344,7 @@ TEST_CASE("a run's configuration round-trips for every option and any text", "[c
       any_text.push_back(name);
   }
   CHECK(options > 50);
-  CHECK(any_text == Words{"--validation", "--weights", "--freeze", "--tune"});
+  CHECK(any_text == Words{"--validation", "--whiten", "--weights", "--freeze", "--tune"});
   for (const std::string& text : awkward) {
     CAPTURE(text);
     Words words{"train"};
