@@ -176,7 +176,7 @@ TEST_CASE("with Lookahead the weights become the average every few steps, in any
       for (std::size_t begin = 0; begin < one->size(); begin += size)
         one->optimizer.update({begin, std::min(begin + size, one->size())});
     }
-    std::vector<float> expected = floats(plain.parameters.weights());
+    std::vector<float> expected = test::floats_of(*plain.device, plain.parameters.weights());
     if (step % 3 == 0) {
       const auto progress = static_cast<double>(step) / 12;
       const auto share = static_cast<float>(1 - 0.8 * progress * progress * progress);
