@@ -19,7 +19,7 @@ namespace annulus {
 // moving average.
 std::uint64_t checksum(Model& model, const Optimizer& optimizer);
 
-// Ranks have different bits where all must have the same. Thrown on every rank, at the same point.
+// Values that must be bit-identical on all ranks differ. Thrown on every rank, at the same point.
 class ReplicasDiffer : public Error {
  public:
   // `sound_until`: see below.

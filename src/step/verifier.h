@@ -21,7 +21,7 @@ namespace annulus {
 //   copies of the state              when they are made
 //   gradients of some shards         see ShardCheck
 //
-// A rank hashes what it has, and the ranks compare one hash of all hashes at the end of a step. Only if that differs,
+// Each rank hashes these, and the ranks compare one hash of all hashes at the end of a step. Only if that differs,
 // they exchange all hashes, and throw ReplicasDiffer.
 //
 // A flip may be in values that decide what a rank does next, such as the loss or the control flags. So ranks may reach
@@ -37,7 +37,7 @@ class Verifier {
 
   // Throws ReplicasDiffer if the ranks have different copies. Collective.
   void compare(const StateCopy& copy);
-  // Returns the last step whose state has been found right, as far as it is checked.
+  // Returns the last step whose state passed all checks.
   std::uint64_t sound_until() const { return shard_check_ ? shard_check_->sound_until() : UINT64_MAX; }
 
   // To be called on all ranks after an exception, before they continue.

@@ -15,7 +15,7 @@
 
 namespace annulus {
 
-// How far a rank has come. From `claimed` on, what is in the run's folder belongs to this job.
+// A rank's progress. From `claimed` on, files in the run's folder belong to this job.
 enum class RunStage : std::uint64_t { starting, claimed, running };
 
 struct RunStages {
@@ -49,7 +49,7 @@ class Survival {
  public:
   static constexpr double kCopyShare = 0.004;
 
-  // Steps within which a rank whose bits flip a second time is excluded.
+  // A rank is excluded if bits flip there again within this number of steps.
   static constexpr std::uint64_t kProbation = 1000;
 
   // `world`: the run's, which shrinks. `claim`: shared by all ranks, on the run's folder. `verifier`: null without
