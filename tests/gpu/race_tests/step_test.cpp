@@ -43,18 +43,23 @@ class OneRank final : public AllReduce {
   std::vector<Mark> computed_;
 };
 
+struct Updates {
+  Precision precision = Precision::bf16;  // in fp16 updates run beside the next forward
+  UpdateRule rule = Sgd{.momentum = 0.9f};
+  double deferred = 0;
+};
+
 // The first steps are recorded, the others replayed.
-// In fp16 updates run beside the next forward.
-void train(Mistake mistake, Precision precision) {
-  const auto device = make_device({.name = "cuda", .threads = 1, .precision = precision});
+void train(Mistake mistake, const Updates& updates) {
+  const auto device = make_device({.name = "cuda", .threads = 1, .precision = updates.precision});
   OneRank all_reduce(*device, mistake);
   const Task task{{kSide, kSide, 3}, {0.5f, 0.5f, 0.5f}, {0.25f, 0.25f, 0.25f}, kClasses};
   Model model(*device, make_model("resnet20", task), Mode::training, kBatch, allocate_in(all_reduce));
-  Optimizer optimizer(*device, model.parameters(), Sgd{.momentum = 0.9f}, 0.05f, 0.9);
+  Optimizer optimizer(*device, model.parameters(), updates.rule, 0.05f, 0.9);
   Ledger ledger(0);
   Activity activity;
-  const auto step =
-      make_step({model, all_reduce, optimizer, ledger, activity}, {.bytes = std::size_t{64} << 10, .late = 0}, {});
+  const auto step = make_step({model, all_reduce, optimizer, ledger, activity},
+                              {.bytes = std::size_t{64} << 10, .deferred = updates.deferred, .late = 0}, {});
   model.parameters().initialize(7);
   optimizer.begin_average();
   for (std::size_t number = 0; number < kSteps; ++number) {
@@ -64,19 +69,20 @@ void train(Mistake mistake, Precision precision) {
   step->finish();
 }
 
-Ending ending_of_training(Mistake mistake, Precision precision) {
+Ending ending_of_training(Mistake mistake, const Updates& updates) {
   return ending_of([=] {
     setenv("ANNULUS_EMULATED_RACES", "streams", 1);
-    train(mistake, precision);
+    train(mistake, updates);
   });
 }
 
 }  // namespace
 
 TEST_CASE("updates beside the passes have no races with them, and one that does not wait is reported", "[.step]") {
-  const Precision precision = GENERATE(Precision::bf16, Precision::fp16);
-  CHECK(ending_of_training(Mistake::none, precision).text == "");
-  const Ending ending = ending_of_training(Mistake::updates_do_not_wait, precision);
+  const Updates updates = GENERATE(Updates{}, Updates{.precision = Precision::fp16},
+                                   Updates{.rule = Lars{.momentum = 0.9f}, .deferred = 0.5});
+  CHECK(ending_of_training(Mistake::none, updates).text == "");
+  const Ending ending = ending_of_training(Mistake::updates_do_not_wait, updates);
   CHECK(ending.signal == SIGABRT);
   CHECK_THAT(ending.text, Catch::Contains("a race between streams"));
 }

@@ -232,8 +232,8 @@ class LocalRates {
     if (first == end) return;
     measure(first->first_chunk, (end - 1)->end_chunk);
     launch(local_rates, end - first, dim3(1, kThreads), context_.lane.get(),
-           data<ChunkedSegment>(device_segments_.view()) + (first - segments_.begin()), norms(), trust, factors,
-           data<float>(rates_.view()));
+           data<ChunkedSegment>(device_segments_.view()) + (first - segments_.begin()), norms() + first->first_chunk,
+           trust, factors, data<float>(rates_.view()));
   }
 
  private:
@@ -245,10 +245,11 @@ class LocalRates {
 
   Sums<2>* norms() const { return data<Sums<2>>(norms_.view()); }
 
+  // Each chunk has a place of its own, because slices are updated on the lane and on the lane beside it.
   void measure(std::uint32_t first_chunk, std::uint32_t end_chunk) const {
     if (first_chunk == end_chunk) return;
     launch(chunk_norms, end_chunk - first_chunk, dim3(1, kThreads), context_.lane.get(),
-           data<Chunk>(device_chunks_.view()) + first_chunk, weights_, gradients_, norms());
+           data<Chunk>(device_chunks_.view()) + first_chunk, weights_, gradients_, norms() + first_chunk);
   }
 
   void compute_over_ranks(float trust, const SegmentFactors* factors) const {
