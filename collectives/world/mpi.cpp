@@ -5,6 +5,7 @@
 #include <array>
 #include <atomic>
 #include <csignal>
+#include <cstdlib>
 #include <exception>
 #include <limits>
 #include <utility>
@@ -48,6 +49,9 @@ MpiSession::MpiSession() {
   MPI_Initialized(&before);
   initialized_here_ = before == 0;
   if (initialized_here_) {
+    // With poll(), the default, Open MPI 4 adds a dead rank's closed socket after a send, and after the next one a new
+    // socket of the same number: the list of sockets becomes a ring, and a later MPI call never returns.
+    setenv("OMPI_MCA_opal_event_include", "epoll", 0);
     check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided));
     check(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN));
   } else {
