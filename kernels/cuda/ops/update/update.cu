@@ -170,12 +170,11 @@ __global__ void chunk_norms(Predecessor previous, const Chunk* chunks, const flo
   if (threadIdx.y == 0) norms[blockIdx.x] = sums[0];
 }
 
-// Runs a block, a single column of threads, for each segment. `norms` begins with the first chunk of the first segment.
+// Runs a block, a single column of threads, for each segment. `norms`: of all chunks.
 __device__ void add_up_chunks(const ChunkedSegment* segments, const Sums<2>* norms, Sums<2> (&sums)[1]) {
   const ChunkedSegment segment = segments[blockIdx.x];
-  const std::uint32_t first = segments[0].first_chunk;
   for (std::uint32_t i = segment.first_chunk + threadIdx.y; i < segment.end_chunk; i += blockDim.y)
-    sums[0] = combined(sums[0], norms[i - first]);
+    sums[0] = combined(sums[0], norms[i]);
   add_up_block(sums);
 }
 
@@ -232,8 +231,8 @@ class LocalRates {
     if (first == end) return;
     measure(first->first_chunk, (end - 1)->end_chunk);
     launch(local_rates, end - first, dim3(1, kThreads), context_.lane.get(),
-           data<ChunkedSegment>(device_segments_.view()) + (first - segments_.begin()), norms() + first->first_chunk,
-           trust, factors, data<float>(rates_.view()));
+           data<ChunkedSegment>(device_segments_.view()) + (first - segments_.begin()), norms(), trust, factors,
+           data<float>(rates_.view()));
   }
 
  private:
