@@ -1,13 +1,12 @@
 #include "src/io/block_checksums.h"
 
-#include <xxhash.h>
-
 #include <algorithm>
 #include <array>
 #include <cstring>
 
 #include "kernels/base/error.h"
 #include "src/io/file_io.h"
+#include "src/io/hash.h"
 
 namespace annulus {
 namespace {
@@ -34,7 +33,7 @@ std::span<std::uint8_t> bytes_of(std::span<T> values) {
 
 std::uint64_t hash_of(Footer footer, std::span<const ByteRange> ranges) {
   footer.hash = 0;
-  return XXH3_64bits_withSeed(&footer, sizeof footer, XXH3_64bits(ranges.data(), ranges.size_bytes()));
+  return hash_bytes(std::as_bytes(std::span(&footer, 1)), hash_bytes(std::as_bytes(ranges)));
 }
 
 // The file's part that blocks cover.
@@ -45,7 +44,8 @@ ByteRange covered(const ByteRange& blocks, std::uint64_t file_bytes) {
 // Hashes consecutive blocks.
 void hash_blocks(std::span<const std::uint8_t> content, std::span<std::uint64_t> hashes) {
   for (std::uint64_t block = 0; block < hashes.size(); ++block)
-    hashes[block] = XXH3_64bits(content.data() + block * kBlock, std::min(kBlock, content.size() - block * kBlock));
+    hashes[block] =
+        hash_bytes(std::as_bytes(content.subspan(block * kBlock, std::min(kBlock, content.size() - block * kBlock))));
 }
 
 // Reads blocks, and hashes them into `hashes`.

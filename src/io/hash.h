@@ -1,34 +1,37 @@
 #pragma once
 
-#include <fmt/format.h>
-#include <xxhash.h>
-
+#include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
 
 namespace annulus {
 
-// An incremental hash (XXH3, 64 bits).
+// Returns a hash of bytes (XXH3, 64 bits).
+std::uint64_t hash_bytes(std::span<const std::byte> bytes, std::uint64_t seed = 0);
+
+// The same hash of values that are added one after the other.
 class Hash {
  public:
+  Hash();
+
   template <class T>
   void add(std::span<const T> values) {
-    XXH3_64bits_update(state_.get(), values.data(), values.size_bytes());
+    add_bytes(std::as_bytes(values));
   }
-  std::uint64_t value() const { return XXH3_64bits_digest(state_.get()); }
-  std::string text() const { return fmt::format("{:016x}", value()); }
+  std::uint64_t value() const;
+  std::string text() const;  // 16 hexadecimal digits
 
  private:
+  struct State;
   struct Free {
-    void operator()(XXH3_state_t* state) const { XXH3_freeState(state); }
+    void operator()(State* state) const;
   };
-  static XXH3_state_t* make() {
-    XXH3_state_t* state = XXH3_createState();
-    XXH3_64bits_reset(state);
-    return state;
-  }
-  std::unique_ptr<XXH3_state_t, Free> state_{make()};
+
+  void add_bytes(std::span<const std::byte> bytes);
+
+  std::unique_ptr<State, Free> state_;
 };
 
 }  // namespace annulus

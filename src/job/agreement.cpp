@@ -1,11 +1,11 @@
 #include "src/job/agreement.h"
 
 #include <fmt/ranges.h>
-#include <xxhash.h>
 
 #include <algorithm>
 
 #include "kernels/base/error.h"
+#include "src/io/hash.h"
 
 namespace annulus {
 namespace {
@@ -13,7 +13,7 @@ namespace {
 constexpr std::size_t kShort = 60;  // characters; the longest value printed in an error message
 
 std::uint64_t hash(const std::string& text, std::uint64_t seed) {
-  return XXH3_64bits_withSeed(text.data(), text.size(), seed);
+  return hash_bytes(std::as_bytes(std::span(text)), seed);
 }
 
 bool same(const std::vector<std::uint64_t>& values) {

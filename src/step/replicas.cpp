@@ -2,13 +2,13 @@
 
 #include <fmt/ranges.h>
 #include <sched.h>
-#include <xxhash.h>
 
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <map>
 
+#include "src/io/hash.h"
 #include "src/job/machine.h"
 
 namespace annulus {
@@ -17,7 +17,7 @@ namespace {
 std::uint64_t hash(Device& device, DeviceView view, std::uint64_t seed) {
   std::vector<std::byte> bytes(view.bytes);
   device.download(view, bytes);
-  return XXH3_64bits_withSeed(bytes.data(), bytes.size(), seed);
+  return hash_bytes(bytes, seed);
 }
 
 void expect_finite(Model& model, const std::string& when) {

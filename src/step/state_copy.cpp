@@ -1,6 +1,6 @@
 #include "src/step/state_copy.h"
 
-#include <xxhash.h>
+#include "src/io/hash.h"
 
 namespace annulus {
 namespace {
@@ -36,9 +36,7 @@ void StateCopy::take() {
 
 std::uint64_t StateCopy::checksum() const {
   std::uint64_t sum = 0;
-  const auto add = [&sum](const Buffer& copy) {
-    sum = XXH3_64bits_withSeed(copy.view().address, copy.view().bytes, sum);
-  };
+  const auto add = [&sum](const Buffer& copy) { sum = hash_bytes(bytes(copy), sum); };
   for (const Part& part : parts_) add(part.copy);
   for (const Buffer& copy : kept_) add(copy);
   return sum;

@@ -1,17 +1,16 @@
 #include "src/step/verifier.h"
 
-#include <xxhash.h>
-
 #include <array>
 #include <cstring>
 
 #include "kernels/base/split.h"
+#include "src/io/hash.h"
 
 namespace annulus {
 namespace {
 
 std::uint64_t hash(DeviceView view, std::uint64_t seed = 0) {
-  return XXH3_64bits_withSeed(view.address, view.bytes, seed);
+  return hash_bytes({view.address, view.bytes}, seed);
 }
 
 DeviceView part_of(DeviceView arena, std::size_t number) {
@@ -64,7 +63,7 @@ void Verifier::explain_divergence() {
 
 void Verifier::compare() {
   activity_.enter(Activity::Phase::meeting);
-  const std::uint64_t all = XXH3_64bits(hashes_.data(), std::as_bytes(std::span(hashes_)).size());
+  const std::uint64_t all = hash_bytes(std::as_bytes(std::span(hashes_)));
   // Halves, which doubles hold exactly.
   const auto upper = static_cast<double>(all >> 32), lower = static_cast<double>(all & UINT32_MAX);
   std::array<double, 4> most{upper, -upper, lower, -lower};

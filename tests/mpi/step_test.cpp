@@ -1,7 +1,5 @@
 #include "src/step/strategies.h"
 
-#include <xxhash.h>
-
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <chrono>
@@ -17,6 +15,7 @@
 #include "models/rewrites/freeze.h"
 #include "models/rewrites/synchronize.h"
 #include "models/zoo/zoo.h"
+#include "src/io/hash.h"
 #include "tests/mpi/image_batch.h"
 #include "tests/mpi/text_batch.h"
 #include "tests/unit/random_values.h"
@@ -35,7 +34,7 @@ std::vector<float> copied(DeviceView view) {
 }
 
 std::uint64_t hash(DeviceView view) {
-  return XXH3_64bits(view.address, view.bytes);
+  return hash_bytes({view.address, view.bytes});
 }
 
 Batch samples(const StepPlan& step, const Range& range) {
