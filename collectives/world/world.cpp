@@ -256,6 +256,13 @@ void World::all_or_none(const std::function<void()>& attempt) const {
   fail("{}{}", failure, rank_in_job(rank) == 0 ? "" : fmt::format(" (rank {})", rank_in_job(rank)));
 }
 
+void World::broadcast(std::string& text) const {
+  std::uint64_t length = text.size();
+  broadcast(std::as_writable_bytes(std::span(&length, 1)));
+  text.resize(length);
+  broadcast(std::as_writable_bytes(std::span(text)));
+}
+
 std::vector<std::string> World::gather_texts(const std::string& text) const {
   const std::vector<std::uint64_t> sizes = gather(std::uint64_t{text.size()});
   if (!root()) {

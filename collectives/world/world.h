@@ -47,6 +47,7 @@ class World {
 
   void barrier() const;
   void broadcast(std::span<std::byte> bytes) const;  // from rank 0
+  void broadcast(std::string& text) const;           // from rank 0
   void sum(std::span<double> values) const;          // in place, bit-identical on all ranks
   void sum(std::span<std::int64_t> values) const;
   void maximum(std::span<double> values) const;

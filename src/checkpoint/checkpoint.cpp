@@ -171,6 +171,7 @@ CheckpointHeader read_header(const hdf5::Group& root) {
   read_data(root, header.data);
   header.samples = read_samples(root);
   if (root.has_attribute("frozen")) header.frozen = root.strings("frozen");
+  if (root.has_attribute("cuts")) header.cuts = root.strings("cuts");
   header.summing = root.string("summing");
   if (root.has(kOnnx)) {
     const auto bytes = root.dataset(kOnnx).read<std::uint8_t>();
@@ -198,6 +199,7 @@ std::vector<std::byte> image_of(const std::filesystem::path& file, const Checkpo
   write_data(root, header.data);
   write_samples(root, header.samples);
   if (!header.frozen.empty()) root.set_strings("frozen", header.frozen);
+  if (!header.cuts.empty()) root.set_strings("cuts", header.cuts);
   if (!header.onnx.empty())
     root.write(kOnnx, {header.onnx.size()},
                std::span(reinterpret_cast<const std::uint8_t*>(header.onnx.data()), header.onnx.size()));

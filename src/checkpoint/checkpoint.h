@@ -53,6 +53,7 @@ struct CheckpointHeader {
   std::vector<DataField> samples;     // for the training and test data, see sample_fields(); empty for an average
   std::string summing;                // how gradients were all-reduced; their last bits depend on it
   std::vector<std::string> frozen{};  // names of the parameters that training did not change
+  std::vector<std::string> cuts{};    // the first layer of each stage of a pipeline after the first
 };
 
 // Everything that a run needs to resume, in memory.
@@ -85,8 +86,9 @@ ArraySource arrays_of(const Checkpoint& checkpoint);  // REQUIRES: the checkpoin
 //                                 data_height, data_width (0: encoded images), for text vocabulary, length,
 //                                 mask_token, prediction (the number of a Prediction) and
 //                                 tokenizer_data (FORMAT.md), samples (strings such as "the number of
-//                                 training images=60000"), frozen (names of parameters; absent if there are none), and
-//                                 the numbers of kRunStateFields (run_state.h)
+//                                 training images=60000"), frozen (names of parameters; absent if there are none),
+//                                 cuts (names of layers; absent if there are none), and the numbers of
+//                                 kRunStateFields (run_state.h)
 //   /parameters/<name>            float32, row-major
 //   /velocity/<name>              the same shape, for the parameters that the optimizer updates
 //   /second_moment/<name>         that shape and these parameters, if the optimizer has it

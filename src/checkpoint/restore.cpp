@@ -234,6 +234,7 @@ std::optional<Resumption> find_resumption(const World& world, const CheckpointFo
   Resumption resumption;
   struct {
     bool found;
+    std::size_t cuts;
     RunState state;
   } shared{};
   if (world.root()) resumption.stored = folder.newest();
@@ -242,12 +243,15 @@ std::optional<Resumption> find_resumption(const World& world, const CheckpointFo
     expect_usable(*resumption.stored, folder);
     resumption.data_difference = data_difference(file.header(), file.path(), kind);
     expect_kind(file.header(), file.path(), kind);
-    shared = {true, file.header().run};
+    resumption.cuts = file.header().cuts;
+    shared = {true, resumption.cuts.size(), file.header().run};
     shared.state.best = folder.best();
   }
   world.broadcast(std::as_writable_bytes(std::span(&shared, 1)));
   if (!shared.found) return std::nullopt;
   resumption.state = shared.state;
+  resumption.cuts.resize(shared.cuts);
+  for (std::string& cut : resumption.cuts) world.broadcast(cut);
   return resumption;
 }
 

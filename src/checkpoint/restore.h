@@ -53,6 +53,7 @@ struct RunKind {
 // Where a run resumes.
 struct Resumption {
   RunState state;
+  std::vector<std::string> cuts;  // see CheckpointHeader
   // On rank 0:
   std::optional<StoredCheckpoint> stored;
   std::optional<std::string> data_difference;  // accepted by --data-changed, see first_difference()

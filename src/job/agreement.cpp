@@ -75,10 +75,7 @@ void Agreement::check() const {
 void Agreement::report(const Field& field) const {
   const auto values = world_.gather_texts(field.value);  // on rank 0
   std::string text = world_.root() ? complaint(field.name, values) : "";
-  std::uint64_t length = text.size();
-  world_.broadcast(std::as_writable_bytes(std::span(&length, 1)));
-  text.resize(length);
-  world_.broadcast(std::as_writable_bytes(std::span(text)));
+  world_.broadcast(text);
   fail("{}", text);
 }
 

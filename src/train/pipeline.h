@@ -31,8 +31,9 @@ struct PipelinePlan {
 };
 
 // Measures the network's segments on all ranks, and chooses the stages. `parts`: micro-batches, of `batch` samples;
-// `arenas`: see measure_segments(). Collective.
+// `arenas`: see measure_segments(); `cuts`: the stages' first layers, if the graph can be cut there. Collective.
 PipelinePlan plan_pipeline(const World& world, Device& device, const Graph& graph, std::size_t stages,
-                           std::size_t parts, std::size_t batch, std::size_t arenas, Activity& activity);
+                           std::size_t parts, std::size_t batch, std::size_t arenas, Activity& activity,
+                           const std::vector<std::string>& cuts = {});
 
 }  // namespace annulus

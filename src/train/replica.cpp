@@ -24,12 +24,13 @@ std::size_t states_of(const TrainOptions& options) {
          (averaging_of(options, 0).on() ? 1 : 0);
 }
 
-std::optional<PipelinePlan> plan_stages(const TrainingInputs& inputs, Activity& activity) {
+std::optional<PipelinePlan> plan_stages(const TrainingInputs& inputs, Activity& activity,
+                                        const std::vector<std::string>& cuts) {
   if (!inputs.pipeline) return std::nullopt;
   const TrainOptions& options = inputs.options;
   const std::size_t arenas = 2 + states_of(options);  // with weights and gradients
   return plan_pipeline(inputs.world, *inputs.device, graph_of(inputs), stages_of(options.strategy), options.accumulate,
-                       inputs.largest_pass(), arenas, activity);
+                       inputs.largest_pass(), arenas, activity, cuts);
 }
 
 StepOptions options_of(const TrainingInputs& inputs, PipelineLink* link) {
@@ -38,9 +39,9 @@ StepOptions options_of(const TrainingInputs& inputs, PipelineLink* link) {
   return options;
 }
 
-ReplicaPlan plan_of(const TrainingInputs& inputs, Activity& activity) {
+ReplicaPlan plan_of(const TrainingInputs& inputs, Activity& activity, const std::vector<std::string>& cuts) {
   auto link = inputs.pipeline ? std::make_unique<PipelineLink>(inputs.pipeline->stages, *inputs.device) : nullptr;
-  auto stages = plan_stages(inputs, activity);
+  auto stages = plan_stages(inputs, activity, cuts);
   const StepOptions step = options_of(inputs, link.get());
   const std::size_t size = inputs.step_size();
   const std::size_t steps = inputs.options.epochs * ((inputs.training->info().size + size - 1) / size);
@@ -50,8 +51,9 @@ ReplicaPlan plan_of(const TrainingInputs& inputs, Activity& activity) {
 
 }  // namespace
 
-Replica::Replica(const TrainingInputs& inputs, AllReduce& all_reduce_, RunRecord& record)
-    : Replica(plan_of(inputs, record.activity), all_reduce_, record) {}
+Replica::Replica(const TrainingInputs& inputs, AllReduce& all_reduce_, RunRecord& record,
+                 const std::vector<std::string>& cuts)
+    : Replica(plan_of(inputs, record.activity, cuts), all_reduce_, record) {}
 
 Replica::Replica(ReplicaPlan built_from, AllReduce& all_reduce_, RunRecord& record)
     : all_reduce(all_reduce_),

@@ -102,6 +102,12 @@ std::optional<std::size_t> earlier_crossover(const TrainingInputs& inputs, const
   return state.ranks == static_cast<std::uint64_t>(inputs.world.size()) ? state.crossover : std::nullopt;
 }
 
+// Other stages may have other last bits, too.
+std::vector<std::string> earlier_cuts(const TrainingInputs& inputs, const std::optional<Resumption>& resumption) {
+  const bool same_ranks = resumption && resumption->state.ranks == static_cast<std::uint64_t>(inputs.world.size());
+  return same_ranks ? resumption->cuts : std::vector<std::string>{};
+}
+
 // Chooses the decoder, unless the resumed run did: pixels would differ.
 void choose_decoder(TrainingInputs& inputs, RunRecord& record, RunState& state) {
   const std::string report = inputs.choose_decoder(state.gpu_decodes);
@@ -372,7 +378,7 @@ int train_in(World& world, const TrainOptions& options, Watchdog& watchdog, Atte
   start_up.mark(StartUp::all_reduce);
 
   activity.enter(Phase::planning);
-  Replica replica(inputs, *all_reduce, record);
+  Replica replica(inputs, *all_reduce, record, earlier_cuts(inputs, resumption));
   const OnError abandon([&] { all_reduce->abandon(); });  // freeing GPU memory waits for all-reduces
   start_up.mark(StartUp::network);
   activity.enter(Phase::comparing);

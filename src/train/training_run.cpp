@@ -439,6 +439,7 @@ CheckpointHeader TrainingRun::checkpoint_header() {
   checkpoint.onnx = inputs_.network.onnx;
   checkpoint.optimizer = replica_.optimizer.name();
   checkpoint.frozen = frozen_names(replica_.model.graph());
+  if (replica_.plan) checkpoint.cuts = replica_.plan->cuts;
   checkpoint.loss = to_string(inputs_.task.loss);
   checkpoint.configuration = options_.configuration;
   checkpoint.seed = options_.seed;

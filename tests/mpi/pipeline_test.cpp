@@ -178,6 +178,33 @@ TEST_CASE("the plan of a pipeline is the same on every rank, and covers the netw
   }
 }
 
+TEST_CASE("a resumed pipeline keeps its stages, if the network can be cut there") {
+  const World world;
+  const auto device = make_device("cpu", 1);
+  const Graph graph = make_model("resnet20", kTask), planned = planned_graph(graph);
+  const std::vector<Range> segments = cut_everywhere(planned);
+  Activity activity;
+  const auto plan = [&](const std::vector<std::string>& cuts) {
+    return plan_pipeline(world, *device, graph, 3, 4, 2, 4, activity, cuts);
+  };
+  const auto first_layer = [&](std::size_t segment) { return planned.nodes()[segments[segment].begin].name; };
+  const std::vector<std::string> uneven{first_layer(1), first_layer(2)};
+  const PipelinePlan kept = plan(uneven);
+  CHECK(kept.cuts == uneven);
+  CHECK(kept.nodes == std::vector<Range>{segments[0], segments[1], {segments[2].begin, planned.nodes().size()}});
+  CHECK(kept.expected[2].seconds > kept.expected[0].seconds);
+  for (const std::vector<std::string>& cuts : {{uneven[0]},
+                                               {uneven[1], uneven[0]},
+                                               {uneven[0], uneven[0]},
+                                               {first_layer(0), uneven[0]},
+                                               {"no", "layer"},
+                                               std::vector<std::string>{}}) {
+    const PipelinePlan chosen = plan(cuts);
+    CHECK(chosen.cuts.size() == 2);
+    CHECK(chosen.cuts != cuts);
+  }
+}
+
 TEST_CASE("stages that do not divide the ranks are an error") {
   const World world;
   const auto stages = static_cast<std::size_t>(world.size()) + 1;

@@ -2,6 +2,7 @@
 import json
 import signal
 
+import h5py
 import helper
 import numpy as np
 
@@ -35,6 +36,18 @@ class Pipeline(helper.ProgramTest):
         for steps, ranks in ((3, 2), (6, 1), (9, 3)):
             parts, _ = self.run_with("parts", ranks, ranks, max_steps=steps, resume=steps > 3 or None, **options)
         self.assert_same_state(whole / "checkpoint.h5", parts / "checkpoint.h5")
+
+    def test_resuming_with_the_same_stages(self):
+        trained, results = self.run_with("trained", 2, 2, max_steps=3)
+        other = next(layer for layer in ("conv2", "fc1") if [layer] != results["pipeline"]["cuts"])
+
+        def cut_elsewhere(file):
+            self.assertEqual(list(file.attrs["cuts"]), results["pipeline"]["cuts"])
+            file.attrs.create("cuts", [other], dtype=h5py.string_dtype())
+
+        helper.edit_checkpoint(trained / "checkpoint.h5", cut_elsewhere)
+        _, resumed = self.run_with("trained", 2, 2, max_steps=6, resume=True)
+        self.assertEqual(resumed["pipeline"]["cuts"], [other])
 
     def test_weights_of_a_checkpoint(self):
         trained, _ = self.run_with("trained", 1, 1, max_steps=2)
