@@ -42,6 +42,7 @@ std::vector<UpdateSegment> matrices_of(const std::vector<UpdateSegment>& segment
 }
 
 MatrixShares::MatrixShares(const UpdateArenas& arenas, std::vector<UpdateSegment> all) : matrices(std::move(all)) {
+  constexpr std::size_t kUnit = 64;       // see MatrixExchange::gather()
   constexpr std::size_t kPart = 1 << 18;  // floats; a smaller part would make more rounds, and a larger one take memory
   std::vector<double> costs;
   std::size_t capacity = kPart;
@@ -63,7 +64,7 @@ MatrixShares::MatrixShares(const UpdateArenas& arenas, std::vector<UpdateSegment
       if (round == rounds.size()) rounds.push_back({.owners = std::vector<std::vector<Owned>>(shares.size())});
       rounds[round].owners[rank].push_back({matrix, place});
       place += ranges[matrix].size();
-      rounds[round].part = std::max(rounds[round].part, place);
+      rounds[round].part = std::max(rounds[round].part, (place + kUnit - 1) / kUnit * kUnit);
     }
 }
 

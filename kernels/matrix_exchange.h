@@ -24,7 +24,8 @@ class MatrixExchange {
 
   // Returns memory for gather(). Call before the first step, with the same size on every rank.
   virtual DeviceView allocate(std::size_t bytes) = 0;
-  // Gets the parts that other ranks wrote. An array has ranks() parts, each a multiple of 16 floats.
+  // Gets the parts that other ranks wrote. An array has ranks() parts, each a multiple of 64 floats: the largest
+  // unit of all-reduces' chunks.
   virtual void gather(DeviceView parts) = 0;
 };
 

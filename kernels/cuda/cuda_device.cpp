@@ -101,7 +101,6 @@ std::unique_ptr<Op> CudaDevice::plan(const Operation& operation, const std::vect
 
 std::unique_ptr<Update> CudaDevice::plan(const UpdateRule& rule, const UpdateArenas& arenas,
                                          const std::vector<UpdateSegment>& segments) {
-  if (std::holds_alternative<Muon>(rule)) fail("--optimizer muon is not implemented on GPUs yet: use --device cpu");
   return plan_update(rule, arenas, segments, context_);
 }
 

@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "kernels/base/error.h"
-#include "kernels/base/host_memory.h"
 #include "kernels/matrix_exchange.h"
 
 namespace annulus {
@@ -25,17 +24,15 @@ class Whole final : public UpdateShare {
   const GradientBuckets* buckets_ = nullptr;
 };
 
-constexpr std::size_t kLine = kCacheLine / sizeof(float);
-
 // Exchanges arrays in an all-reduce's chunks. Each rank has all gradients.
 class ChunkExchange : public MatrixExchange {
  public:
   // REQUIRES: the all-reduce cuts arrays into chunks of about equal size.
   explicit ChunkExchange(AllReduce& all_reduce) : all_reduce_(all_reduce) {
-    constexpr std::size_t kLines = 1 << 20;  // many more than ranks
-    const std::size_t lines = all_reduce.chunk(kLines * kLine).size() / kLine;
-    ranks_ = (kLines + lines / 2) / lines;
-    rank_ = all_reduce.chunk(ranks_ * kLine).begin / kLine;
+    constexpr std::size_t kFloats = 1 << 24;  // chunks of large arrays are about equal
+    const Range chunk = all_reduce.chunk(kFloats);
+    ranks_ = (kFloats + chunk.size() / 2) / chunk.size();
+    rank_ = (chunk.begin * ranks_ + kFloats / 2) / kFloats;
   }
 
   void await_by(const UpdateShare::Await& await) { await_ = await; }

@@ -124,7 +124,6 @@ constexpr std::array kPairs{
     Pair{kSurvive, kGpu, kNotYet, "use --device cpu"},
     Pair{kVerify, kGpu, kNotYet, "use --device cpu"},
     Pair{kVerify, kSkipNotFinite, "a flipped bit would make ranks skip different updates"},
-    Pair{kMuon, kGpu, kNotYet, "use --device cpu"},
     Pair{kSkipNotFinite, kGpu, kNotYet, "use --device cpu"},
     // Means and variances are differences of large sums.
     Pair{kSyncBatchNorm, kWire, "statistics need fp32"},

@@ -163,7 +163,7 @@ class Resume(GpuTest):
 
     def test_resumed_runs_are_bit_identical(self):
         for precision, optimizer, model in (("bf16", "sgd", "resnet20"), ("fp16", "adamw", "lenet"),
-                                            ("bf16", "lars", "lenet")):
+                                            ("bf16", "lars", "lenet"), ("bf16", "muon", "lenet")):
             with self.subTest(precision=precision, optimizer=optimizer, model=model):
                 options = {"ranks": 2, "model": model, "precision": precision, "optimizer": optimizer, "epochs": 2,
                            "weight_decay": 0.001, "ema": 0.95}
@@ -207,6 +207,7 @@ class Resume(GpuTest):
 class Optimizers(GpuTest):
     def test_they_match_the_cpu(self):
         for options in ({"optimizer": "lars", "lr": 1}, {"optimizer": "adamw", "lr": 0.001, "label_smoothing": 0.1},
+                        {"optimizer": "muon", "lr": 0.001, "instruction_set": "avx2"},  # not in bf16 on CPUs with AMX
                         {"optimizer": "sgd,nesterov", "clip_norm": 1, "ema": 0.9, "accumulate": 3}):
             with self.subTest(**options):
                 found = [self.train(self.folder / options["optimizer"] / device, ranks=2, device=device,
@@ -265,7 +266,7 @@ class AllReduce(GpuTest):
                 self.assert_same_state(whole / "checkpoint.h5", self.folder / name / "checkpoint.h5")
 
     def test_deferring_with_each_optimizer(self):
-        for optimizer in ("lars", "adamw"):
+        for optimizer in ("lars", "adamw", "muon"):
             with self.subTest(optimizer):
                 outs = [self.folder / optimizer / f"deferred-{share}" for share in (0, 0.5)]
                 for out, share in zip(outs, (0, 0.5)):
@@ -289,6 +290,10 @@ class Sharded(GpuTest):
     def test_the_bits_of_synchronous_steps(self):
         for ranks, options in ((2, {"precision": "bf16", "ema": 0.9, "environment": gpus(2)}),
                                (3, {"precision": "fp32", "optimizer": "adamw", "lr": 0.001}),
+                               (0, {"optimizer": "muon", "lr": 0.01}),
+                               (2, {"optimizer": "muon", "lr": 0.01, "precision": "fp16", "ema": 0.9, "environment": gpus(2)}),
+                               (3, {"optimizer": "muon", "lr": 0.01, "all_reduce": "ring", "model": "resnet20", "weight_decay": 0.01,
+                                    "epochs": 1}),
                                (3, {"all_reduce": "direct", "defer": 0.5, "accumulate": 2})):
             with self.subTest(ranks=ranks, **options):
                 self.folder = self.folder / f"ranks-{ranks}-{len(options)}"

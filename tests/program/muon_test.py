@@ -126,7 +126,6 @@ class Muon(helper.ProgramTest):
     def test_refusals(self):
         self.assert_all_refused((
             ({"strategy": "sharded", "defer": 0.5}, "--defer does not go with --optimizer muon with --strategy sharded"),
-            ({"device": "cuda"}, "--optimizer muon does not go with --device cuda, because this is not implemented yet"),
             ({"strategy": "async"}, "--strategy async does not support --optimizer muon, because owners update parts of layers"),
             ({"optimizer": "muon,others=lars"}, "expected adamw or sgd, not \"lars\""),
             ({"optimizer": "muon,nesterov"}, "muon has the settings"),

@@ -93,8 +93,14 @@ struct Run {
       const StepOptions& options, const std::string& on = "cuda")
       : device(make_device({.name = on, .threads = 1, .precision = precision})),
         all_reduce(world, *device),
-        model(*device, graph, Mode::training, kBatch, allocate_in(all_reduce)),
-        optimizer(*device, model.parameters(), rule, 0.05f, 0.9, kept_by(options.strategy)),
+        model(
+            *device, graph, Mode::training, kBatch, allocate_in(all_reduce), [] {},
+            allocate_weights(options.strategy, all_reduce)),
+        optimizer(*device, model.parameters(), rule, 0.05f, 0.9, kept_by(options.strategy),
+                  [](const std::string& name) {
+                    const bool is_filter = name.find("conv") != std::string::npos && name.ends_with(".weight");
+                    return UpdateFactors{.orthogonalizes = is_filter};
+                  }),
         step(make_step({model, all_reduce, optimizer, ledger, activity, lane}, buckets, options)),
         ranks(static_cast<int>(ranks_of(options))) {
     model.record_to(lane);
@@ -183,7 +189,8 @@ TEST_CASE("recorded steps are bit-identical to steps without recording") {
 
 TEST_CASE("overlapped updates give the same parameters as sequential steps") {
   if (many_ranks()) return;
-  Run deferred(Precision::bf16, AdamW{}, {4096, 0.5}), plain(Precision::bf16, AdamW{}, {4096, 0});
+  const UpdateRule rule = GENERATE(UpdateRule(AdamW{}), UpdateRule(Muon{.steps = 2}));
+  Run deferred(Precision::bf16, rule, {4096, 0.5}), plain(Precision::bf16, rule, {4096, 0});
   REQUIRE(deferred.step->buckets().deferred().size() > 0);
   deferred.steps(0, 6);
   plain.steps(0, 6);
@@ -245,6 +252,7 @@ TEST_CASE("updates beside backward have the bits of updates after it") {
       {Precision::bf16, AdamW{}, 2},
       {Precision::fp32, Sgd{.momentum = 0.9f}, 1},
       {Precision::bf16, Lars{.momentum = 0.9f, .trust = 0.1f}, 1},
+      {Precision::bf16, Muon{.steps = 2}, 1},
   }));
   if (many_ranks() && !std::holds_alternative<AdamW>(rule)) return;
   CAPTURE(to_string(precision), rule.index(), parts);
@@ -262,6 +270,7 @@ TEST_CASE("updates beside the next forward have the bits of updates before it") 
       {Precision::fp16, Sgd{.momentum = 0.9f}, {}},
       {Precision::fp16, AdamW{}, {.parts = 2, .clip_norm = 1}},
       {Precision::bf16, Lars{.momentum = 0.9f, .trust = 0.1f}, {.clip_norm = 1}},
+      {Precision::fp16, Muon{.steps = 2}, {}},
   }));
   if (many_ranks() && !std::holds_alternative<AdamW>(rule)) return;
   CAPTURE(to_string(precision), rule.index(), options.parts);
@@ -304,6 +313,18 @@ TEST_CASE("late updates run beside the next forward") {
   gate.open();
   next.join();
   gated.step->finish();
+}
+
+TEST_CASE("sharded steps of Muon have the bits of synchronous ones") {
+  const Precision precision = GENERATE(Precision::bf16, Precision::fp32);
+  const Graph graph = make_model("lenet", kTask);
+  Run whole(precision, graph, Muon{.steps = 2}, kSomeBuckets, nullptr, {}),
+      sharded(precision, graph, Muon{.steps = 2}, kSomeBuckets, nullptr, {.strategy = Strategy::sharded});
+  const auto start = whole.weights();
+  for (Run* run : {&whole, &sharded}) run->steps(1, 4);
+  CHECK(whole.weights() != start);
+  CHECK(sharded.weights() == whole.weights());
+  CHECK(sharded.copies() == whole.copies());
 }
 
 TEST_CASE("sharded steps keep a share of the optimizer's state in GPU memory") {

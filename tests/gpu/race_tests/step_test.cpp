@@ -49,13 +49,18 @@ struct Updates {
   double deferred = 0;
 };
 
+// For Muon.
+UpdateFactors factors_of(const std::string& parameter) {
+  return {.orthogonalizes = parameter.find("conv") != std::string::npos && parameter.ends_with(".weight")};
+}
+
 // The first steps are recorded, the others replayed.
 void train(Mistake mistake, const Updates& updates) {
   const auto device = make_device({.name = "cuda", .threads = 1, .precision = updates.precision});
   OneRank all_reduce(*device, mistake);
   const Task task{{kSide, kSide, 3}, {0.5f, 0.5f, 0.5f}, {0.25f, 0.25f, 0.25f}, kClasses};
   Model model(*device, make_model("resnet20", task), Mode::training, kBatch, allocate_in(all_reduce));
-  Optimizer optimizer(*device, model.parameters(), updates.rule, 0.05f, 0.9);
+  Optimizer optimizer(*device, model.parameters(), updates.rule, 0.05f, 0.9, Optimizer::Keeps::all, factors_of);
   Ledger ledger(0);
   Activity activity;
   const auto step = make_step({model, all_reduce, optimizer, ledger, activity},
@@ -80,7 +85,9 @@ Ending ending_of_training(Mistake mistake, const Updates& updates) {
 
 TEST_CASE("updates beside the passes have no races with them, and one that does not wait is reported", "[.step]") {
   const Updates updates = GENERATE(Updates{}, Updates{.precision = Precision::fp16},
-                                   Updates{.rule = Lars{.momentum = 0.9f}, .deferred = 0.5});
+                                   Updates{.rule = Lars{.momentum = 0.9f}, .deferred = 0.5},
+                                   Updates{.rule = Muon{.steps = 2}, .deferred = 0.5},
+                                   Updates{.precision = Precision::fp16, .rule = Muon{.steps = 2}});
   CHECK(ending_of_training(Mistake::none, updates).text == "");
   const Ending ending = ending_of_training(Mistake::updates_do_not_wait, updates);
   CHECK(ending.signal == SIGABRT);

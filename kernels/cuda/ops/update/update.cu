@@ -10,6 +10,7 @@
 #include "kernels/cuda/ops/loops/limits.h"
 #include "kernels/cuda/ops/plan/operations.h"
 #include "kernels/cuda/ops/update/gradient_clip.h"
+#include "kernels/cuda/ops/update/muon.h"
 #include "kernels/divergence.h"
 
 namespace annulus::cuda {
@@ -49,7 +50,7 @@ struct SgdStep {
   bool nesterov;
 
   __device__ float rate_of(std::uint32_t) const { return rate; }
-  __device__ void apply(Element& e, float rate_, float decay) const {
+  __device__ void apply(Element& e, std::uint32_t, float rate_, float decay) const {
     const float gradient = e.gradient + decay * e.weight;
     e.first_state = momentum * e.first_state + gradient;
     e.weight -= rate_ * (nesterov ? gradient + momentum * e.first_state : e.first_state);
@@ -62,7 +63,7 @@ struct LarsStep {
   const float* local;  // for each segment
 
   __device__ float rate_of(std::uint32_t segment) const { return rate * local[segment]; }
-  __device__ void apply(Element& e, float rate_, float decay) const {
+  __device__ void apply(Element& e, std::uint32_t, float rate_, float decay) const {
     e.first_state = momentum * e.first_state + rate_ * (e.gradient + decay * e.weight);
     e.weight -= e.first_state;
   }
@@ -74,11 +75,27 @@ struct AdamWStep {
   float correction1, correction2;  // 1 / (1 - beta^step)
 
   __device__ float rate_of(std::uint32_t) const { return rate; }
-  __device__ void apply(Element& e, float rate_, float decay) const {
+  __device__ void apply(Element& e, std::uint32_t, float rate_, float decay) const {
     e.first_state = beta1 * e.first_state + (1 - beta1) * e.gradient;
     e.second_state = beta2 * e.second_state + (1 - beta2) * e.gradient * e.gradient;
     const float mean = e.first_state * correction1, root = sqrtf(e.second_state * correction2);
     e.weight -= rate_ * (mean / (root + epsilon) + decay * e.weight);
+  }
+};
+
+// Moves a matrix in the direction that is in its second state.
+template <class Other>
+struct MuonStep {
+  static constexpr std::size_t kStates = 2;
+  float rate;
+  Other other;
+  const float* scales;  // for each segment; 0: the other rule's
+
+  __device__ float rate_of(std::uint32_t) const { return rate; }
+  __device__ void apply(Element& e, std::uint32_t segment, float rate_, float decay) const {
+    const float scale = scales[segment];
+    if (scale == 0) return other.apply(e, segment, rate_, decay);
+    e.weight -= rate_ * (scale * e.second_state + decay * e.weight);
   }
 };
 
@@ -100,7 +117,7 @@ __device__ void apply(const Step& step, std::uint32_t segment, const SegmentFact
   if constexpr (Step::kStates > 1) second = load_floats<4>(second_state);
   for (unsigned k = 0; k < 4; ++k) {
     Element element{weights.at[k], gradients.at[k], first.at[k], second.at[k]};
-    step.apply(element, rate, decay);
+    step.apply(element, segment, rate, decay);
     weights.at[k] = element.weight;
     first.at[k] = element.first_state;
     second.at[k] = element.second_state;
@@ -292,6 +309,14 @@ std::vector<SegmentFactors> factors(const UpdateRule& rule, const std::vector<Up
   return all;
 }
 
+// 0 for segments that are not orthogonalized.
+std::vector<float> orthogonal_scales(const Muon& rule, const std::vector<UpdateSegment>& segments) {
+  std::vector<float> scales;
+  for (const UpdateSegment& s : segments)
+    scales.push_back(s.factors.orthogonalizes ? orthogonal_scale(rule, matrix_size(s.tensor.shape)) : 0);
+  return scales;
+}
+
 template <class T>
 class ArenaUpdate : public Update, public Divergence {
  public:
@@ -311,6 +336,10 @@ class ArenaUpdate : public Update, public Divergence {
     for (const Range& slice : arenas.kept) expect_blocks(slice, 4);
     *data<std::uint32_t>(diverged_.view()) = 0;
     if (std::holds_alternative<Lars>(rule)) local_ = std::make_unique<LocalRates>(arenas, segments, context);
+    if (const auto* muon = std::get_if<Muon>(&rule)) {
+      scales_ = on_device(orthogonal_scales(*muon, segments));
+      directions_ = make_muon_directions(*muon, arenas, segments, context);
+    }
   }
 
   void run(const Range& slice, float rate, std::uint64_t step) override {
@@ -328,7 +357,11 @@ class ArenaUpdate : public Update, public Divergence {
   }
 
   void measure_parameters(const Range& slice) override {
-    if (slice.size() > 0) local_->compute(slice, std::get<Lars>(rule_).trust, data<SegmentFactors>(factors_.view()));
+    if (slice.size() == 0) return;
+    if (directions_)
+      directions_->compute(slice);
+    else
+      local_->compute(slice, std::get<Lars>(rule_).trust, data<SegmentFactors>(factors_.view()));
   }
   void clip(float limit) override { clip_.clip(limit); }
   void include(const std::function<double(double squares)>& all) override { clip_.include(all); }
@@ -349,23 +382,26 @@ class ArenaUpdate : public Update, public Divergence {
            arenas_.copies == nullptr ? nullptr : arenas_.copies + slice.begin, share, slice.size(), context_.skip);
   }
 
-  void run(const Sgd& rule, const Range& slice, float rate, std::uint64_t step) {
-    apply(SgdStep{rate, rule.momentum, rule.nesterov}, slice, step);
-  }
-
-  void run(const Lars& rule, const Range& slice, float rate, std::uint64_t step) {
-    apply(LarsStep{rate, rule.momentum, local_->rates()}, slice, step);
-  }
-
-  void run(const AdamW& rule, const Range& slice, float rate, std::uint64_t step) {
+  SgdStep step_of(const Sgd& rule, float rate, std::uint64_t) const { return {rate, rule.momentum, rule.nesterov}; }
+  LarsStep step_of(const Lars& rule, float rate, std::uint64_t) const { return {rate, rule.momentum, local_->rates()}; }
+  AdamWStep step_of(const AdamW& rule, float rate, std::uint64_t step) const {
     const auto correction = [&](float beta) {
       return static_cast<float>(1 / (1 - std::pow(double{beta}, static_cast<double>(step))));
     };
-    apply(AdamWStep{rate, rule.beta1, rule.beta2, rule.epsilon, correction(rule.beta1), correction(rule.beta2)}, slice,
-          step);
+    return {rate, rule.beta1, rule.beta2, rule.epsilon, correction(rule.beta1), correction(rule.beta2)};
   }
 
-  void run(const Muon&, const Range&, float, std::uint64_t) {}  // CudaDevice::plan() refuses it
+  template <class Rule>
+  void run(const Rule& rule, const Range& slice, float rate, std::uint64_t step) {
+    apply(step_of(rule, rate, step), slice, step);
+  }
+  void run(const Muon& rule, const Range& slice, float rate, std::uint64_t step) {
+    std::visit(
+        [&](const auto& other) {
+          apply(MuonStep{rate, step_of(other, rate, step), data<const float>(scales_.view())}, slice, step);
+        },
+        rule.others);
+  }
 
   template <class Step>
   void apply(const Step& step, const Range& slice, std::uint64_t number) {
@@ -387,6 +423,8 @@ class ArenaUpdate : public Update, public Divergence {
   Buffer factors_;  // for each segment
   GradientClip clip_;
   std::unique_ptr<LocalRates> local_;
+  Buffer scales_;  // with Muon, for each segment
+  std::unique_ptr<MuonDirections> directions_;
   const Buffer diverged_ = allocate_pinned(sizeof(std::uint32_t));  // the host reads it while the lane goes on
 };
 
