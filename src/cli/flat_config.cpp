@@ -85,14 +85,16 @@ class FlatConfig : public CLI::Config {
  public:
   explicit FlatConfig(const CLI::App& app) : app_(app) {}
 
-  // Returns a line key=value for every option that no other option excludes.
+  // Returns a line key=value for every option that no other option excludes; not for flags that have a default and are
+  // not given.
   std::string to_config(const CLI::App* command, bool default_also, bool, std::string) const override {
     std::string text;
     for (const CLI::Option* option : command->get_options({})) {
       if (!option->get_configurable() || option->get_positional() || is_excluded(*option)) continue;
       std::vector<std::string> values = option->reduced_results();
-      if (values.empty() && default_also && is_flag(*option)) values = {"false"};
-      if (values.empty() && default_also && !option->get_default_str().empty()) values = {option->get_default_str()};
+      const bool has_default = !option->get_default_str().empty();
+      if (values.empty() && default_also && is_flag(*option) && !has_default) values = {"false"};
+      if (values.empty() && default_also && !is_flag(*option) && has_default) values = {option->get_default_str()};
       if (values.empty()) continue;
       if (!is_flag(*option) && !is_number(*option)) std::ranges::transform(values, values.begin(), toml_string);
       const std::string list = fmt::format("{}", fmt::join(values, ", "));

@@ -76,10 +76,12 @@ void add_survival_options(CLI::App& command, SurvivalOptions& o) {
       ->capture_default_str()
       ->group(group);
   command
-      .add_flag(
-          "--verify", o.verify,
+      .add_flag_function(
+          "--verify", [&o](std::int64_t count) { o.verify = count > 0; },
           "Find flipped bits: compare all sums of gradients between ranks in each step, and weights and optimizer "
           "states within 16 steps; a difference ends the run, or with --survive steps are repeated")
+      ->check(one_of({"true", "false"}))
+      ->default_str("if it takes at most 0.5 % of a step; --verify=false: never")
       ->group("Flipped bits");
 }
 

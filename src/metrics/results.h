@@ -89,6 +89,7 @@ struct RunResult {
   std::string schedule;  // the learning rate's
   std::string device, all_reduce, buckets;
   bool deterministic = true;  // see Tuning
+  bool verifies = false;      // see src/train/verification.h
   std::optional<PipelineResult> pipeline;
   // For each rank, until the first checkpoint: to write it, rank 0 has a copy of all parameters and states.
   std::vector<std::uint64_t> peak_memory_bytes;

@@ -18,6 +18,7 @@
 #include "src/job/machine.h"
 #include "src/job/open_device.h"
 #include "src/job/threads.h"
+#include "src/step/verifier.h"
 
 namespace annulus {
 
@@ -100,6 +101,8 @@ void announce(const TrainingInputs& inputs, const Replica& replica, const RunRec
     fmt::print(
         "  weights     become their average every {} steps, with a decay up to {}; evaluations use the average\n",
         lookahead.every, lookahead.decay);
+  if (record.result.verifies)
+    fmt::print("  verified    sums in every step, weights and optimizer states within {} steps\n", Verifier::kParts);
   fmt::print("  writes to   {}, all options to config.toml\n", printable(options.out.string()));
   std::fflush(stdout);
 }

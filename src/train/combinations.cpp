@@ -23,7 +23,7 @@ constexpr Feature kShards{"--shards", [](const TrainOptions& o) { return o.shard
 constexpr Feature kSurvive{"--survive", [](const TrainOptions& o) { return o.survival.on; }};
 constexpr Feature kSurviveAlone{"--survive without --shards",
                                 [](const TrainOptions& o) { return o.survival.on && o.shards == 0; }};
-constexpr Feature kVerify{"--verify", [](const TrainOptions& o) { return o.survival.verify; }};
+constexpr Feature kVerify{"--verify", [](const TrainOptions& o) { return o.survival.verify.value_or(false); }};
 constexpr Feature kAccumulate{"--accumulate", [](const TrainOptions& o) { return o.accumulate > 1; }};
 constexpr Feature kSyncBatchNorm{"--sync-batch-norm", [](const TrainOptions& o) { return o.sync_batch_norm; }};
 constexpr Feature kDefer{"--defer", [](const TrainOptions& o) { return o.buckets.deferred > 0; }};
@@ -174,6 +174,14 @@ void check_combinations(const TrainOptions& options) {
       fail("{} does not go with {}, because {}: {}", pair.one.name, pair.other.name, pair.reason, pair.remedy);
   if (const std::string need = need_of_evaluation(options); !need.empty() && !options.evaluate_every)
     fail("--eval-every none does not go with {}, which needs evaluations: remove one of them", need);
+}
+
+bool supports_verify(const TrainOptions& options) {
+  const bool refused = std::ranges::any_of(kRows, [&](const Row& row) {
+    return &row.feature == &kVerify && row.refusals[options.strategy.index()] != nullptr;
+  });
+  return !refused && std::ranges::none_of(
+                         kPairs, [&](const Pair& pair) { return &pair.one == &kVerify && pair.other.used(options); });
 }
 
 std::string need_of_evaluation(const TrainOptions& options) {

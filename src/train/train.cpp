@@ -40,6 +40,7 @@
 #include "src/train/take_over.h"
 #include "src/train/training_run.h"
 #include "src/train/training_setup.h"
+#include "src/train/verification.h"
 #include "src/train/whitening.h"
 
 namespace annulus {
@@ -140,6 +141,7 @@ void fill_in(const TrainingInputs& inputs, const Replica& replica, RunResult& re
   result.global_batch = inputs.global_batch;
   result.unit = SampleUnit(inputs.training->info().length);
   result.utilization = measure_utilization(inputs.world, *inputs.device, replica.model.graph());
+  result.verifies = verifies(inputs, replica, result.utilization);
   result.schedule = inputs.schedule.description();
   result.device = inputs.device->info().description;
   result.deterministic = inputs.options.device.deterministic == "on";
@@ -429,8 +431,9 @@ int train_in(World& world, const TrainOptions& options, Watchdog& watchdog, Atte
     return 0;
   }
   std::optional<Verifier> verifier;
-  if (options.survival.verify && world.size() > 1)
-    verifier.emplace(inputs.replicas(), replica.model, replica.optimizer, *replica.step, activity, options.shards);
+  if (record.result.verifies)
+    verifier.emplace(inputs.replicas(), replica.model, replica.optimizer, *replica.step, activity,
+                     options.survival.verify ? options.shards : 0);
   if (!options.faults.empty()) inject_into_steps(world, replica, record, state);
   if (world.root()) write_atomically(options.out / "config.toml", std::as_bytes(std::span(options.configuration)));
   record.timeline.claim(world);

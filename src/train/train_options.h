@@ -29,10 +29,10 @@ struct PatternValue {
 
 // What happens when ranks are lost, or bits flip.
 struct SurvivalOptions {
-  bool on = false;            // go on without them
-  std::size_t min_ranks = 1;  // fewer write a checkpoint and end
-  double lost_after = 2;      // seconds of silence
-  bool verify = false;        // compare what must be the same on all ranks
+  bool on = false;             // go on without them
+  std::size_t min_ranks = 1;   // fewer write a checkpoint and end
+  double lost_after = 2;       // seconds of silence
+  std::optional<bool> verify;  // compare what must be the same on all ranks; none: see verifies()
 };
 
 // See Averaging.

@@ -94,6 +94,17 @@ class Verify(helper.ProgramTest):
         self.assertEqual(result.status, 1, str(result))
         self.assertRegex(result.messages[0], r"ranks 0 on .*, 1 on .* compute different gradients, and nothing shows which")
 
+    def test_where_it_costs_next_to_nothing_it_is_on(self):
+        large = {"model": "resnet20", "global_batch": 512, "shards": None, "ema": None, "threads": 1, "epochs": 4}
+        for options, verifies in (({}, True), ({"verify=false": True}, False), ({"model": "lenet"}, False),
+                                  ({"strategy": "sharded"}, False)):
+            with self.subTest(options):
+                out = self.folder / str(verifies)
+                result = self.inject(out, "rank=1,step=2,in=bucket,element=70", ranks=2, overwrite=True,
+                                     **{**large, "verify": None, **options})
+                self.assertEqual("step 2: the sums" in result.err, verifies, str(result))
+                self.assertEqual("  verified    sums in every step" in result.out, verifies, str(result))
+
     def test_nothing_changes_without_flips(self):
         self.train(self.folder / "out", ranks=2, **RUN)
         self.assert_same_state(self.folder / "out" / "checkpoint.h5", self.undisturbed / "checkpoint.h5")
