@@ -37,7 +37,8 @@ constexpr int kBusyMilliseconds = 1;    // the same while ranks come to an agree
 constexpr std::size_t kLeaving = 0, kFailed = 1, kWaiting = 2, kSection = 3,
                       kStandings = kSection + sizeof(std::uint64_t);
 
-constexpr double kLastWords = 3;  // seconds to wait for other ranks before this process ends
+constexpr double kLastWords = 3;       // seconds to wait for other ranks before this process ends
+constexpr double kOthersOfHost = 0.5;  // seconds between losses on a host, on a busy machine
 
 // After this silence, in seconds, the launcher's daemon on this node has noticed the loss of mpirun (scripts/launch):
 // but if the daemon has something to report before, such as a rank's end, only after many minutes.
@@ -154,7 +155,8 @@ void Membership::leave(int status) {
     const auto stays = [this](const Peer& peer) { return peer.standing == present && !leaves(peer); };
     const auto all_leave = [&] { return std::ranges::none_of(peers_, stays); };
     // If a rank is lost now, survivors may have to repeat steps that this rank has completed.
-    changed_.wait_for(lock, duration<double>(kLastWords), [&] { return disturbed_ || all_leave(); });
+    changed_.wait_for(lock, duration<double>(kLastWords + 2 * lost_after_), [&] { return disturbed_ || all_leave(); });
+    changed_.wait_for(lock, duration<double>(kOthersOfHost), all_leave);
     if (all_leave()) report_job_status(status, std::ssize(peers_) - std::ssize(members_));
   }
   std::this_thread::sleep_for(std::chrono::milliseconds(2 * kQuietMilliseconds));  // until the other ranks know this
