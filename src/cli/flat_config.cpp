@@ -93,8 +93,8 @@ class FlatConfig : public CLI::Config {
       if (!option->get_configurable() || option->get_positional() || is_excluded(*option)) continue;
       std::vector<std::string> values = option->reduced_results();
       const bool has_default = !option->get_default_str().empty();
-      if (values.empty() && default_also && is_flag(*option) && !has_default) values = {"false"};
-      if (values.empty() && default_also && !is_flag(*option) && has_default) values = {option->get_default_str()};
+      if (values.empty() && default_also && is_flag(*option) != has_default)
+        values = {has_default ? option->get_default_str() : "false"};
       if (values.empty()) continue;
       if (!is_flag(*option) && !is_number(*option)) std::ranges::transform(values, values.begin(), toml_string);
       const std::string list = fmt::format("{}", fmt::join(values, ", "));

@@ -33,8 +33,7 @@ struct ReplicaPlan {
 // A rank's replica of the model, or of a stage of it, with its optimizer, ledger and training step.
 struct Replica {
   // All references must outlive the replica. `cuts`: see plan_pipeline().
-  Replica(const TrainingInputs& inputs, AllReduce& all_reduce, RunRecord& record,
-          const std::vector<std::string>& cuts = {});
+  Replica(const TrainingInputs& inputs, AllReduce& all_reduce, RunRecord& record, const std::vector<std::string>& cuts);
   Replica(ReplicaPlan built_from, AllReduce& all_reduce, RunRecord& record);
 
   AllReduce& all_reduce;

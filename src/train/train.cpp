@@ -98,15 +98,19 @@ std::optional<Resumption> resumption_of(const TrainingInputs& inputs) {
        options.data_changed, options.shards, static_cast<std::size_t>(options.device.threads)});
 }
 
+bool has_as_many_ranks(const TrainingInputs& inputs, const RunState& state) {
+  return state.ranks == static_cast<std::uint64_t>(inputs.world.size());
+}
+
 // Measured again, the crossover might differ, and with it the last bits of all-reduces.
 std::optional<std::size_t> earlier_crossover(const TrainingInputs& inputs, const RunState& state) {
-  return state.ranks == static_cast<std::uint64_t>(inputs.world.size()) ? state.crossover : std::nullopt;
+  return has_as_many_ranks(inputs, state) ? state.crossover : std::nullopt;
 }
 
 // Other stages may have other last bits, too.
 std::vector<std::string> earlier_cuts(const TrainingInputs& inputs, const std::optional<Resumption>& resumption) {
-  const bool same_ranks = resumption && resumption->state.ranks == static_cast<std::uint64_t>(inputs.world.size());
-  return same_ranks ? resumption->cuts : std::vector<std::string>{};
+  if (!resumption || !has_as_many_ranks(inputs, resumption->state)) return {};
+  return resumption->cuts;
 }
 
 // Chooses the decoder, unless the resumed run did: pixels would differ.

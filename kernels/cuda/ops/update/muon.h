@@ -8,7 +8,7 @@
 
 namespace annulus::cuda {
 
-// The directions in which Muon moves matrices. The first state holds momenta, the second one directions.
+// The directions in which Muon moves matrices. The first state holds momenta, the second directions.
 class MuonDirections {
  public:
   virtual ~MuonDirections() = default;
