@@ -41,6 +41,12 @@ std::vector<UpdateSegment> matrices_of(const std::vector<UpdateSegment>& segment
   return matrices;
 }
 
+std::span<const UpdateSegment> matrices_in(const Range& slice, std::span<const UpdateSegment> matrices) {
+  const auto place = [](const UpdateSegment& matrix) { return matrix.range.begin; };
+  const auto first = std::ranges::lower_bound(matrices, slice.begin, {}, place);
+  return {first, std::ranges::lower_bound(first, matrices.end(), slice.end, {}, place)};
+}
+
 MatrixShares::MatrixShares(const UpdateArenas& arenas, std::vector<UpdateSegment> all) : matrices(std::move(all)) {
   constexpr std::size_t kUnit = 64;       // see MatrixExchange::gather()
   constexpr std::size_t kPart = 1 << 18;  // floats; a smaller part would make more rounds, and a larger one take memory

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <span>
 #include <vector>
 
 #include "kernels/base/split.h"
@@ -35,6 +36,8 @@ std::vector<std::vector<std::size_t>> share_by_cost(const std::vector<double>& c
 
 // The segments that Muon orthogonalizes.
 std::vector<UpdateSegment> matrices_of(const std::vector<UpdateSegment>& segments);
+// The matrices that begin in a slice of the arena. REQUIRES: `matrices` are in arena order.
+std::span<const UpdateSegment> matrices_in(const Range& slice, std::span<const UpdateSegment> matrices);
 
 // How ranks share matrices: each has an owner, which orthogonalizes it. A rank updates the momenta for the gradients
 // that it keeps, and needs their directions.

@@ -82,12 +82,10 @@ class OwnDirections final : public MuonDirections {
   }
 
   void compute(const Range& slice) override {
-    const auto begin = [](const UpdateSegment& matrix) { return matrix.range.begin; };
-    for (auto matrix = std::ranges::lower_bound(matrices_, slice.begin, {}, begin);
-         matrix != matrices_.end() && matrix->range.begin < slice.end; ++matrix) {
-      const Adapted& slot = slots_[static_cast<std::size_t>(matrix - matrices_.begin())];
-      arrays_.update_momenta(matrix->range, matrix->range.begin);
-      orthogonalizer_.run(slot, slot, matrix_size(matrix->tensor.shape));
+    for (const UpdateSegment& matrix : matrices_in(slice, matrices_)) {
+      const Adapted& slot = slots_[static_cast<std::size_t>(&matrix - matrices_.data())];
+      arrays_.update_momenta(matrix.range, matrix.range.begin);
+      orthogonalizer_.run(slot, slot, matrix_size(matrix.tensor.shape));
     }
   }
 

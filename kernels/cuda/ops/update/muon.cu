@@ -77,12 +77,10 @@ class OwnDirections final : public MuonDirections {
 
   void compute(const Range& slice) override {
     Orthogonalizer& orthogonalizer = *orthogonalizers_[arrays_.context.lane.get() == lane_ ? 0 : 1];
-    const auto begin = [](const UpdateSegment& matrix) { return matrix.range.begin; };
-    for (auto matrix = std::ranges::lower_bound(matrices_, slice.begin, {}, begin);
-         matrix != matrices_.end() && matrix->range.begin < slice.end; ++matrix) {
-      const StoredMatrix one = stored(*matrix);
-      const DeviceView direction = slice_of(arrays_.directions, matrix->range.begin, one.elements());
-      arrays_.update_momenta(matrix->range, matrix->range.begin);
+    for (const UpdateSegment& matrix : matrices_in(slice, matrices_)) {
+      const StoredMatrix one = stored(matrix);
+      const DeviceView direction = slice_of(arrays_.directions, matrix.range.begin, one.elements());
+      arrays_.update_momenta(matrix.range, matrix.range.begin);
       orthogonalizer.run(direction, direction, one);
     }
   }
