@@ -173,6 +173,8 @@ class Device : public Lane {
   // `to` is float32. `from` has the device's value type, and in fp16 the loss scale is divided out; or it is float32.
   virtual void add_rows(DeviceView from, DataType type, DeviceView index, std::size_t width, DeviceView to) = 0;
   virtual void cast_params(DeviceView weights, DeviceView copies) = 0;  // float32 to the value type
+  // Adds the hash of a float32 array that begins at a multiple of 16 bytes to an ArrayHash.
+  virtual void add_hash(DeviceView from, DeviceView to) = 0;
 
   // Null if gradients need no scale.
   virtual LossScaling* loss_scaling() { return nullptr; }

@@ -10,6 +10,7 @@
 #include "kernels/base/allowed_resources.h"
 #include "kernels/base/error.h"
 #include "kernels/base/host_memory.h"
+#include "kernels/cpu/loops/add_hash.h"
 #include "kernels/cpu/loops/elementwise.h"
 #include "kernels/cpu/loops/threads.h"
 #include "kernels/cpu/plan/dnnl_memory.h"
@@ -113,6 +114,10 @@ void CpuDevice::swap(DeviceView a, DeviceView b) {
 
 void CpuDevice::add_rows(DeviceView from, DataType, DeviceView index, std::size_t width, DeviceView to) {
   cpu::add_rows(floats(from), integers(index), width, floats(to));
+}
+
+void CpuDevice::add_hash(DeviceView from, DeviceView to) {
+  cpu::add_hash(floats(from), *reinterpret_cast<ArrayHash*>(to.address));
 }
 
 }  // namespace cpu

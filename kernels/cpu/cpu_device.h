@@ -29,6 +29,7 @@ class CpuDevice : public Device {
   void swap(DeviceView a, DeviceView b) override;
   void add_rows(DeviceView from, DataType type, DeviceView index, std::size_t width, DeviceView to) override;
   void cast_params(DeviceView, DeviceView) override {}  // it computes with the weights themselves
+  void add_hash(DeviceView from, DeviceView to) override;
 };
 
 }  // namespace annulus::cpu

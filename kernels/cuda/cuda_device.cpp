@@ -7,6 +7,7 @@
 #include "kernels/base/error.h"
 #include "kernels/base/on_error.h"
 #include "kernels/cuda/make_cuda_device.h"
+#include "kernels/cuda/ops/loops/add_hash.h"
 #include "kernels/cuda/ops/loops/elementwise.h"
 #include "kernels/cuda/ops/plan/operations.h"
 #include "kernels/cuda/runtime/compute_lane.h"
@@ -187,6 +188,10 @@ void CudaDevice::add_rows(DeviceView from, DataType type, DeviceView index, std:
 
 void CudaDevice::cast_params(DeviceView weights, DeviceView copies) {
   cuda::cast_params(weights, copies, context_);
+}
+
+void CudaDevice::add_hash(DeviceView from, DeviceView to) {
+  cuda::add_hash(from, to, context_);
 }
 
 void CudaDevice::finish() {

@@ -104,6 +104,7 @@ void flip(Device& device, DeviceView array, const Fault& fault, std::size_t firs
   device.download(value, std::as_writable_bytes(std::span(&bits, 1)));
   bits ^= std::uint32_t{1} << fault.bit;
   device.upload(std::as_bytes(std::span(&bits, 1)), value);
+  device.finish();  // work beside the lane sees it, too
 }
 
 void end_silently() {

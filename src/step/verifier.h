@@ -1,11 +1,11 @@
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <vector>
 
 #include "collectives/world/world.h"
+#include "kernels/base/array_hash.h"
 #include "src/step/replicas.h"
 #include "src/step/shard_check.h"
 #include "src/step/state_copy.h"
@@ -21,8 +21,8 @@ namespace annulus {
 //   copies of the state              when they are made
 //   gradients of some shards         see ShardCheck
 //
-// Each rank hashes these, and the ranks compare one hash of all hashes at the end of a step. Only if that differs,
-// they exchange all hashes, and throw ReplicasDiffer.
+// Each rank's device hashes these, and the ranks compare one hash of all hashes at the end of a step, for which a GPU's
+// host waits. Only if that differs, they exchange all hashes, and throw ReplicasDiffer.
 //
 // A flip may be in values that decide what a rank does next, such as the loss or the control flags. So ranks may reach
 // different comparisons at the same time, and all comparisons exchange the same messages.
@@ -31,7 +31,7 @@ class Verifier {
   static constexpr std::size_t kParts = 16;
 
   // Hooks into the step. All references must outlive this, and this the step's last run. REQUIRES: all ranks in
-  // `world` update all weights. `shards`: some are computed twice; 0: there are none. Throws Error on GPUs.
+  // `world` update all weights. `shards`: some are computed twice; 0: there are none.
   Verifier(const World& world, Model& model, const Optimizer& optimizer, Step& step, Activity& activity,
            std::size_t shards);
 
@@ -44,8 +44,11 @@ class Verifier {
   void forget();
 
  private:
-  enum Slot : std::size_t { copied, state, buckets };
+  enum Slot : std::size_t { copied, weights, average, states };
 
+  std::size_t first_bucket() const { return states + optimizer_.states(); }
+  void expect_slots();
+  DeviceView sum_in(std::size_t slot) const;
   void add(std::size_t bucket, DeviceView sum);
   void end_step();
   void explain_divergence();
@@ -57,7 +60,11 @@ class Verifier {
   const Optimizer& optimizer_;
   const Step& step_;
   Activity& activity_;
-  std::vector<std::uint64_t> hashes_;  // by Slot; from `buckets` on, those of the buckets
+  Device& device_;
+  Buffer sums_;                    // on the device, by Slot, then by bucket; without `copied`
+  std::vector<ArrayHash> hashes_;  // the same, with `copied`
+  std::uint64_t copied_ = 0;
+  Mark zeroed_;  // sums_
   std::optional<ShardCheck> shard_check_;
 };
 

@@ -122,7 +122,6 @@ constexpr std::array kPairs{
     Pair{kSurvive, kWire, kOwnOrder, "remove --wire"},
     Pair{kShards, kGpu, kNotYet, "use --device cpu"},
     Pair{kSurvive, kGpu, kNotYet, "use --device cpu"},
-    Pair{kVerify, kGpu, kNotYet, "use --device cpu"},
     Pair{kVerify, kSkipNotFinite, "a flipped bit would make ranks skip different updates"},
     Pair{kSkipNotFinite, kGpu, kNotYet, "use --device cpu"},
     // Means and variances are differences of large sums.

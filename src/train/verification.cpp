@@ -4,7 +4,7 @@
 
 namespace annulus {
 
-// Measured on two cores with AVX-512: `annulus train --verify` beside --verify=false.
+// Measured on two cores with AVX-512: `annulus train --verify` beside --verify=false. Not measured on GPUs.
 double verifying_cost(std::size_t gradient_bytes, double flops, double peak) {
   constexpr double kMeeting = 1e-4;  // seconds of the ranks' comparison
   constexpr double kHashed = 1e10;   // bytes per second

@@ -156,6 +156,24 @@ class Ranks(GpuTest):
         self.assertRegex(result.messages[0], r"the replicas differ after step 4, first in .*: rank 1 ")
         self.assertEqual(read_checkpoint(self.folder / "out" / "checkpoint.h5")["attributes"]["step"], 2)
 
+    def test_verified_steps_name_flipped_bits_and_change_nothing(self):
+        who = r"rank 1 on .* does not have the values of the others"
+        for precision, other in (("bf16", {"ema": 0.9}), ("fp16", {"clip_norm": 0.1}), ("fp32", {"optimizer": "muon"})):
+            options = {"precision": precision, "bucket": "64KiB", "epochs": 4, "eval_every": "none",
+                       "checkpoint_every": "end", **other}
+            for verify in (None, True):
+                self.train(self.folder / f"{precision}-{verify}", ranks=3, verify=verify, **options)
+            self.assert_same_state(*(self.folder / f"{precision}-{verify}" / "checkpoint.h5" for verify in (None, True)))
+            for flip, finding in (("in=bucket,element=70,bit=0", rf"step 3: the sums of gradients differ, first in bucket 1 of \d+: {who}"),
+                                  ("in=bucket,bucket=2,bit=30", rf"step 3: the sums of gradients differ, first in bucket 3 of \d+: {who}"),
+                                  ("in=state,bit=22", rf"step \d+: the replicas differ, first in .*: {who}")):
+                with self.subTest(precision=precision, flip=flip):
+                    result = run(*self.training(self.folder / "flipped", overwrite=True, verify=True, **options), "--inject",
+                                 f"flip:rank=1,step=3,{flip}", ranks=3)
+                    self.assertEqual(result.status, 1, str(result))
+                    self.assertRegex(result.messages[0], finding)
+
+
 
 class Resume(GpuTest):
     def checkpoint(self, name):
