@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "kernels/base/lane.h"
+#include "kernels/base/shown_image.h"
 #include "kernels/base/tensor.h"
 #include "kernels/neighbour_fusion.h"
 #include "kernels/operation.h"
@@ -175,6 +176,8 @@ class Device : public Lane {
   virtual void cast_params(DeviceView weights, DeviceView copies) = 0;  // float32 to the value type
   // Adds the hash of a float32 array that begins at a multiple of 16 bytes to an ArrayHash.
   virtual void add_hash(DeviceView from, DeviceView to) = 0;
+  // Copies images of a set. `shown`: a ShownImage for each.
+  virtual void show_images(DeviceView set, DeviceView shown, const PixelShape& shape, DeviceView to) = 0;
 
   // Null if gradients need no scale.
   virtual LossScaling* loss_scaling() { return nullptr; }

@@ -12,6 +12,7 @@
 #include "kernels/base/host_memory.h"
 #include "kernels/cpu/loops/add_hash.h"
 #include "kernels/cpu/loops/elementwise.h"
+#include "kernels/cpu/loops/show_images.h"
 #include "kernels/cpu/loops/threads.h"
 #include "kernels/cpu/plan/dnnl_memory.h"
 #include "kernels/cpu/plan/operations.h"
@@ -118,6 +119,14 @@ void CpuDevice::add_rows(DeviceView from, DataType, DeviceView index, std::size_
 
 void CpuDevice::add_hash(DeviceView from, DeviceView to) {
   cpu::add_hash(floats(from), *reinterpret_cast<ArrayHash*>(to.address));
+}
+
+void CpuDevice::show_images(DeviceView set, DeviceView shown, const PixelShape& shape, DeviceView to) {
+  const auto pixels = [](DeviceView view) {
+    return std::span(reinterpret_cast<std::uint8_t*>(view.address), view.bytes);
+  };
+  const auto* const images = reinterpret_cast<const ShownImage*>(shown.address);
+  cpu::show_images(pixels(set), {images, shown.bytes / sizeof(ShownImage)}, shape, pixels(to));
 }
 
 }  // namespace cpu

@@ -30,6 +30,7 @@ class CpuDevice : public Device {
   void add_rows(DeviceView from, DataType type, DeviceView index, std::size_t width, DeviceView to) override;
   void cast_params(DeviceView, DeviceView) override {}  // it computes with the weights themselves
   void add_hash(DeviceView from, DeviceView to) override;
+  void show_images(DeviceView set, DeviceView shown, const PixelShape& shape, DeviceView to) override;
 };
 
 }  // namespace annulus::cpu

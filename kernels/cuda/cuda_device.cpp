@@ -9,6 +9,7 @@
 #include "kernels/cuda/make_cuda_device.h"
 #include "kernels/cuda/ops/loops/add_hash.h"
 #include "kernels/cuda/ops/loops/elementwise.h"
+#include "kernels/cuda/ops/loops/show_images.h"
 #include "kernels/cuda/ops/plan/operations.h"
 #include "kernels/cuda/runtime/compute_lane.h"
 #include "kernels/cuda/runtime/layout.h"
@@ -192,6 +193,10 @@ void CudaDevice::cast_params(DeviceView weights, DeviceView copies) {
 
 void CudaDevice::add_hash(DeviceView from, DeviceView to) {
   cuda::add_hash(from, to, context_);
+}
+
+void CudaDevice::show_images(DeviceView set, DeviceView shown, const PixelShape& shape, DeviceView to) {
+  cuda::show_images(set, shown, shape, to, context_);
 }
 
 void CudaDevice::finish() {

@@ -42,6 +42,7 @@ class CudaDevice final : public Device {
   void add_rows(DeviceView from, DataType type, DeviceView index, std::size_t width, DeviceView to) override;
   void cast_params(DeviceView weights, DeviceView copies) override;
   void add_hash(DeviceView from, DeviceView to) override;
+  void show_images(DeviceView set, DeviceView shown, const PixelShape& shape, DeviceView to) override;
   LossScaling* loss_scaling() override { return scaling_.get(); }
   void finish() override;
   Mark mark() override;

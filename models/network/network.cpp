@@ -230,7 +230,11 @@ std::vector<DeviceView> Network::parameter_gradients(std::size_t node, const Par
 }
 
 void Network::load(std::span<const std::uint8_t> images, const Labels& labels, std::span<const std::int32_t> keys) {
-  device_.upload(std::as_bytes(images), value(Graph::kImages));
+  load([&](DeviceView to) { device_.upload(std::as_bytes(images), to); }, labels, keys);
+}
+
+void Network::load(const WriteImages& write, const Labels& labels, std::span<const std::int32_t> keys) {
+  write(value(Graph::kImages));
   load_labels(labels);
   if (!wants_keys_) return;
   if (keys.size() != batch_) fail("dropout needs a key for each of {} samples, but there are {}", batch_, keys.size());

@@ -110,6 +110,9 @@ class Network {
   // A step: load, forward, and in training backward. `images`: or token windows, int32. `keys` are Graph::kSampleKeys;
   // only training with dropout needs them, and throws Error if they are missing.
   void load(std::span<const std::uint8_t> images, const Labels& labels, std::span<const std::int32_t> keys = {});
+  // The same with a function that writes the images or windows on the lane.
+  using WriteImages = std::function<void(DeviceView to)>;
+  void load(const WriteImages& write, const Labels& labels, std::span<const std::int32_t> keys = {});
   // Called before every layer, or every recorded segment. Parameters from this position to the arena's end must be up
   // to date for this step.
   using Needed = std::function<void(std::size_t parameters_from)>;

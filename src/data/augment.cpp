@@ -64,10 +64,16 @@ Window random_resized_crop(Draws& draws, const ImageSize& image) {
   return {std::floor((height - h) / 2), std::floor((width - w) / 2), h, w};
 }
 
-void shift_randomly(Draws& draws, std::span<std::uint8_t> pixels, const ImageSize& size, std::size_t channels) {
-  constexpr std::uint64_t kMost = 4;
-  const auto down = static_cast<std::ptrdiff_t>(draws.below(2 * kMost + 1)) - static_cast<std::ptrdiff_t>(kMost);
-  const auto right = static_cast<std::ptrdiff_t>(draws.below(2 * kMost + 1)) - static_cast<std::ptrdiff_t>(kMost);
+Shift draw_shift(Draws& draws, std::size_t most) {
+  const auto draw = [&] {
+    return static_cast<std::ptrdiff_t>(draws.below(2 * most + 1)) - static_cast<std::ptrdiff_t>(most);
+  };
+  const std::ptrdiff_t down = draw(), right = draw();
+  return {down, right};
+}
+
+void shift_with_black(const Shift& shift, std::span<std::uint8_t> pixels, const ImageSize& size, std::size_t channels) {
+  const auto [down, right] = shift;
   // Moves all pixels at once; pixels that wrapped around into the next row are then made black.
   const auto move = (down * static_cast<std::ptrdiff_t>(size.width) + right) * static_cast<std::ptrdiff_t>(channels);
   move > 0 ? std::shift_right(pixels.begin(), pixels.end(), move)

@@ -50,6 +50,8 @@ struct Augmentation {
   Mixing mixing{};
 
   bool mixes() const { return mixing.mixup > 0 || mixing.cutmix > 0; }
+  // Whether pixels keep their values, except at edges.
+  bool only_moves() const { return crop != Crop::resized && !jitter && changes == 0 && erase == 0 && !mixes(); }
 };
 
 // Parses "none", "flip", "crop-flip", "imagenet" or "imagenet-jitter".
@@ -67,9 +69,17 @@ Window shifted_crop(Draws& draws, const ImageSize& image, const ImageSize& to, d
 // the largest central window.
 Window random_resized_crop(Draws& draws, const ImageSize& image);
 
-// Shifts the image by up to 4 pixels in each direction, filling with black (He et al., "Deep residual learning for
-// image recognition", 2015, section 4.2: crop the image padded by 4 pixels).
-void shift_randomly(Draws& draws, std::span<std::uint8_t> pixels, const ImageSize& size, std::size_t channels);
+// Pixels, which may be negative.
+struct Shift {
+  std::ptrdiff_t down = 0, right = 0;
+};
+
+// Draws a shift by up to `most` pixels in each direction (He et al., "Deep residual learning for image recognition",
+// 2015, section 4.2: crop the image padded by 4 pixels).
+Shift draw_shift(Draws& draws, std::size_t most);
+
+// Moves the image; pixels beyond an edge are black.
+void shift_with_black(const Shift& shift, std::span<std::uint8_t> pixels, const ImageSize& size, std::size_t channels);
 
 // Moves the image by `down` and `right` pixels. Pixels beyond an edge are reflected at it, and the edge itself is not
 // repeated. REQUIRES: the image is larger than the shift in both directions.

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "kernels/base/jpeg_decoder.h"
+#include "kernels/base/shown_image.h"
 #include "src/data/augment.h"
 #include "src/data/data_options.h"
 #include "src/data/dataset.h"
@@ -28,6 +29,8 @@ struct InputPlan {
   bool skip_bad = false;
   bool replace_bad = false;  // use the next good sample instead, so that batches keep their size
 
+  bool resident = false;  // batches have ShownImages instead of pixels
+
   MakeJpegDecoder make_decoder{};  // called by each loader thread; empty: libjpeg decodes all images
 
   // Returns the margin of a stored image, see centre_crop(). Images of the network's size have none.
@@ -35,9 +38,15 @@ struct InputPlan {
 
   // Returns a sample's size in bytes.
   std::size_t image_bytes() const {
+    if (resident) return sizeof(ShownImage);
     return is_text() ? window.size() * sizeof(std::int32_t) : image.height * image.width * channels;
   }
   bool is_text() const { return window.length > 0; }
+
+  // Returns whether ShownImages can say how images become the network's input.
+  bool only_moves(const DatasetInfo& info) const {
+    return !is_text() && !info.encoded() && takes_as_stored({info.height, info.width}) && augmentation.only_moves();
+  }
 
   // Returns whether images stored with this size reach the network without resizing.
   bool takes_as_stored(const ImageSize& stored) const { return stored == image && augmentation.crop != Crop::resized; }

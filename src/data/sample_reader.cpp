@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
 #include "kernels/base/clock.h"
 #include "src/data/image_codec.h"
@@ -46,7 +47,7 @@ ReadTimes ReadTimes::operator-(const ReadTimes& other) const {
 void SampleReader::read(const SampleRows& rows, const OnBad& on_bad) {
   last_ = now_seconds();
   const DatasetInfo& info = dataset_.info();
-  if (!info.is_text() && plan_.takes_as_stored({info.height, info.width}) && copy(rows)) return;
+  if (!info.is_text() && !plan_.resident && plan_.takes_as_stored({info.height, info.width}) && copy(rows)) return;
   if (plan_.make_decoder && info.encoded()) decode_ahead(rows);
   for (std::size_t row = 0; row < rows.samples.size(); ++row)
     for (std::size_t tried = 0;; ++tried) try {
@@ -82,6 +83,9 @@ void SampleReader::read_row(const SampleRows& rows, std::size_t row) {
   if (info.targets() > 0) dataset_.read_targets(sample, rows.targets.subspan(row * info.targets(), info.targets()));
   if (info.is_text()) {
     read_window(sample, draws, pixels);
+  } else if (plan_.resident) {
+    const ShownImage image = shown(draws, {info.height, info.width}, rows, row);
+    std::memcpy(pixels.data(), &image, sizeof image);
   } else {
     const ImageSize stored = info.encoded() ? read_encoded(sample, draws, pixels) : read_decoded(sample, draws, pixels);
     augment(draws, stored, rows, row);
@@ -208,27 +212,41 @@ Window SampleReader::crop(Draws& draws, const ImageSize& image) const {
   return centre_crop(image, plan_.image, plan_.margin_of(image));
 }
 
-// Draws a shift with reflection.
-void SampleReader::shift(Draws& draws, std::span<std::uint8_t> pixels) {
-  const std::size_t most = plan_.augmentation.shift;
-  const auto draw = [&] {
-    return static_cast<std::ptrdiff_t>(draws.below(2 * most + 1)) - static_cast<std::ptrdiff_t>(most);
+// Draws how the image is moved and mirrored.
+ShownImage SampleReader::shown(Draws& draws, const ImageSize& stored, const SampleRows& rows, std::size_t row) const {
+  constexpr std::size_t kShift = 4;
+  const Augmentation& augmentation = plan_.augmentation;
+  ShownImage image{.number = static_cast<std::uint32_t>(rows.samples[row])};
+  const auto move = [&](std::size_t most) {
+    const Shift shift = draw_shift(draws, most);
+    image.down = static_cast<std::int16_t>(shift.down);
+    image.right = static_cast<std::int16_t>(shift.right);
   };
-  const std::ptrdiff_t down = draw(), right = draw();
-  shift_with_reflection(down, right, pixels, plan_.image, plan_.channels, scratch_);
+  // Without a margin there is no room to shift the crop.
+  if (augmentation.crop == Crop::shifted && plan_.margin_of(stored) == 1) move(kShift);
+  if (augmentation.shift > 0) {
+    move(augmentation.shift);
+    image.reflected = 1;
+  }
+  const auto flips = [&] {
+    return augmentation.alternate ? flips_in(rows.epoch, rows.seed, rows.samples[row]) : draws.below(2) == 1;
+  };
+  image.mirrored = augmentation.flip && flips() ? 1 : 0;
+  return image;
+}
+
+void SampleReader::show(const ShownImage& image, std::span<std::uint8_t> pixels) {
+  if (image.reflected != 0)
+    shift_with_reflection(image.down, image.right, pixels, plan_.image, plan_.channels, scratch_);
+  else if (image.down != 0 || image.right != 0)
+    shift_with_black({image.down, image.right}, pixels, plan_.image, plan_.channels);
+  if (image.mirrored != 0) flip_left_to_right(pixels, plan_.image, plan_.channels);
 }
 
 void SampleReader::augment(Draws& draws, const ImageSize& stored, const SampleRows& rows, std::size_t row) {
   const auto pixels = image_of(rows, row);
   const Augmentation& augmentation = plan_.augmentation;
-  // Without a margin there is no room to shift the crop.
-  if (augmentation.crop == Crop::shifted && plan_.margin_of(stored) == 1)
-    shift_randomly(draws, pixels, plan_.image, plan_.channels);
-  if (augmentation.shift > 0) shift(draws, pixels);
-  const auto flips = [&] {
-    return augmentation.alternate ? flips_in(rows.epoch, rows.seed, rows.samples[row]) : draws.below(2) == 1;
-  };
-  if (augmentation.flip && flips()) flip_left_to_right(pixels, plan_.image, plan_.channels);
+  show(shown(draws, stored, rows, row), pixels);
   if (augmentation.changes > 0)
     rand_augment(draws, augmentation.changes, static_cast<int>(augmentation.magnitude), pixels, plan_.image,
                  plan_.channels, scratch_);

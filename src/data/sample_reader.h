@@ -29,7 +29,7 @@ struct ReadTimes {
 struct SampleRows {
   std::span<std::size_t> samples;
   std::span<std::uint64_t> keys;   // a function of (seed, epoch, sample), which determines the random numbers
-  std::span<std::uint8_t> pixels;  // rows of InputPlan::image_bytes()
+  std::span<std::uint8_t> pixels;  // rows of InputPlan::image_bytes(); or ShownImages, see InputPlan::resident
   std::span<std::int32_t> labels;  // see Samples::label()
   std::span<float> targets;        // rows of DatasetInfo::targets()
   std::uint64_t seed = 0, epoch = 0;
@@ -78,7 +78,8 @@ class SampleReader {
   ImageSize read_encoded(std::size_t sample, Draws& draws, std::span<std::uint8_t> pixels);
   ImageSize read_decoded(std::size_t sample, Draws& draws, std::span<std::uint8_t> pixels);
   void read_window(std::size_t sample, Draws& draws, std::span<std::uint8_t> pixels);
-  void shift(Draws& draws, std::span<std::uint8_t> pixels);
+  ShownImage shown(Draws& draws, const ImageSize& stored, const SampleRows& rows, std::size_t row) const;
+  void show(const ShownImage& image, std::span<std::uint8_t> pixels);
   // Inlined in copy(), it made reading flipped images 3 % slower (GCC 12).
   [[gnu::noinline]] void augment(Draws& draws, const ImageSize& stored, const SampleRows& rows, std::size_t row);
   Window crop(Draws& draws, const ImageSize& image) const;

@@ -16,7 +16,12 @@ std::span<const std::uint8_t> samples_of(const Batch& batch, const BatchPart& pa
 
 void Passes::load(const Batch& batch, const BatchPart& part) {
   if (part.samples.size() == 0) return;
-  network(part).load(samples_of(batch, part), batch.labels_of(part.samples),
+  const std::span<const std::uint8_t> samples = samples_of(batch, part);
+  const auto write = [&](DeviceView to) {
+    if (images_ != nullptr) return images_->show(samples, to);
+    model_.device().upload(std::as_bytes(samples), to);
+  };
+  network(part).load(write, batch.labels_of(part.samples),
                      std::span(batch.keys).subspan(part.samples.begin, part.samples.size()));
 }
 

@@ -8,10 +8,11 @@
 #include "src/data/loader.h"
 #include "src/job/activity.h"
 #include "src/step/parts.h"
+#include "src/step/resident_images.h"
 
 namespace annulus {
 
-// The images or windows of a part.
+// The images, references to images, or windows of a part.
 std::span<const std::uint8_t> samples_of(const Batch& batch, const BatchPart& part);
 
 // A rank's passes through the network, part by part. Both references must outlive them.
@@ -19,9 +20,10 @@ class Passes {
  public:
   using Computed = std::function<void(const BatchPart& part, std::size_t count)>;
 
-  // `tick`: called after each layer. `computed`: called when a part's first `count` gradients are final.
-  Passes(Model& model, Activity& activity, std::function<void()> tick, Computed computed)
-      : model_(model), activity_(activity), tick_(std::move(tick)), computed_(std::move(computed)) {}
+  // `images`: see StepTools. `tick`: called after each layer. `computed`: called when a part's first `count` gradients
+  // are final.
+  Passes(Model& model, ResidentImages* images, Activity& activity, std::function<void()> tick, Computed computed)
+      : model_(model), images_(images), activity_(activity), tick_(std::move(tick)), computed_(std::move(computed)) {}
 
   void load(const Batch& batch, const BatchPart& part);
   // `samples`: of the backward pass, which follows before any other work on the lane, except in a pipeline. `needed`:
@@ -39,6 +41,7 @@ class Passes {
 
  private:
   Model& model_;
+  ResidentImages* const images_;
   Activity& activity_;
   const std::function<void()> tick_;
   const Computed computed_;

@@ -14,7 +14,7 @@ Step::Step(const StepTools& tools, GradientBuckets buckets, const PartPlan& part
       buckets_(std::move(buckets)),
       slots_(tools.model),
       parts_(parts),
-      passes_(tools.model, tools.activity, std::move(tick),
+      passes_(tools.model, tools.images, tools.activity, std::move(tick),
               [this](const BatchPart& part, std::size_t count) { hooks.computed(part, count); }),
       traits_(traits) {
   expect_flushed_subnormals();

@@ -6,6 +6,7 @@
 #include "src/job/activity.h"
 #include "src/step/ledger.h"
 #include "src/step/optimizer.h"
+#include "src/step/resident_images.h"
 
 namespace annulus {
 
@@ -14,9 +15,10 @@ struct StepTools {
   Model& model;
   AllReduce& all_reduce;
   Optimizer& optimizer;
-  Ledger& ledger;             // books the times of the step's phases
-  Activity& activity;         // says in which phase the rank is
-  TraceLane* lane = nullptr;  // records the phases as spans; null: no recording
+  Ledger& ledger;                    // books the times of the step's phases
+  Activity& activity;                // says in which phase the rank is
+  TraceLane* lane = nullptr;         // records the phases as spans; null: no recording
+  ResidentImages* images = nullptr;  // that batches refer to; null: batches have pixels
 };
 
 }  // namespace annulus

@@ -70,6 +70,9 @@ void announce(const TrainingInputs& inputs, const Replica& replica, const RunRec
                                     : counted(data.labels, data.classes.size()));
   if (!inputs.evaluation.during) fmt::print("  evaluation  none: {}\n", printable(inputs.evaluation.absence));
   fmt::print("  input       {}\n", to_string(inputs.training_plan));
+  if (replica.images)
+    fmt::print("  images      {} in the GPU's memory, where they are augmented\n",
+               format_bytes(replica.images->bytes()));
   fmt::print("  parameters  {}, gradients {} in {} bucket{} of up to {}{}\n",
              total_cost(replica.model.graph()).parameters, format_bytes(replica.model.parameters().gradients().bytes),
              replica.step->buckets().size(), replica.step->buckets().size() == 1 ? "" : "s", record.result.buckets,

@@ -39,6 +39,12 @@ StepOptions options_of(const TrainingInputs& inputs, PipelineLink* link) {
   return options;
 }
 
+// All images are read before the first step, which pays off from the second epoch on.
+std::unique_ptr<ResidentImages> images_of(const TrainingInputs& inputs) {
+  if (inputs.pipeline || inputs.options.epochs < 2) return nullptr;
+  return keep_on_gpu(*inputs.device, *inputs.training, inputs.training_plan);
+}
+
 ReplicaPlan plan_of(const TrainingInputs& inputs, Activity& activity, const std::vector<std::string>& cuts) {
   auto link = inputs.pipeline ? std::make_unique<PipelineLink>(inputs.pipeline->stages, *inputs.device) : nullptr;
   auto stages = plan_stages(inputs, activity, cuts);
@@ -46,7 +52,7 @@ ReplicaPlan plan_of(const TrainingInputs& inputs, Activity& activity, const std:
   const std::size_t size = inputs.step_size();
   const std::size_t steps = inputs.options.epochs * ((inputs.training->info().size + size - 1) / size);
   return {*inputs.device,          inputs.options, graph_of(inputs), inputs.largest_pass(), step,
-          inputs.schedule.rate(0), steps,          std::move(link),  std::move(stages)};
+          inputs.schedule.rate(0), steps,          std::move(link),  std::move(stages),     images_of(inputs)};
 }
 
 }  // namespace
@@ -59,6 +65,7 @@ Replica::Replica(ReplicaPlan built_from, AllReduce& all_reduce_, RunRecord& reco
     : all_reduce(all_reduce_),
       link(std::move(built_from.link)),
       plan(std::move(built_from.pipeline)),
+      images(std::move(built_from.images)),
       model(
           built_from.device, std::move(built_from.graph), Mode::training, built_from.largest_pass,
           allocate_in(all_reduce), [&activity = record.activity] { activity.tick(); },
@@ -69,17 +76,23 @@ Replica::Replica(ReplicaPlan built_from, AllReduce& all_reduce_, RunRecord& reco
                 averaging_of(built_from.options, built_from.steps), kept_by(built_from.step.strategy),
                 update_factors(built_from.options, model.graph(), built_from.steps)),
       ledger(record.clock_offset),
-      step(make_step({model, all_reduce, optimizer, ledger, record.activity, record.timeline.step()},
+      step(make_step({model, all_reduce, optimizer, ledger, record.activity, record.timeline.step(), images.get()},
                      built_from.options.buckets, built_from.step)) {
   all_reduce.record_to(record.timeline.all_reduce());
   model.record_to(record.timeline.step());
 }
 
+InputPlan Replica::input(const TrainingInputs& inputs) const {
+  InputPlan input = inputs.training_plan;
+  input.resident = images != nullptr;
+  return input;
+}
+
 void Replica::plan_networks(const TrainingInputs& inputs) {
   const std::size_t size = inputs.training->info().size;
   PartPlan parts = step->part_plan();
-  for (const std::size_t images : {std::min(inputs.step_size(), size), size % inputs.step_size()})
-    for (const BatchPart& part : parts.of(images, inputs.share(images)))
+  for (const std::size_t samples : {std::min(inputs.step_size(), size), size % inputs.step_size()})
+    for (const BatchPart& part : parts.of(samples, inputs.share(samples)))
       if (part.samples.size() > 0) model.network(Mode::training, part.samples.size(), part.slot);
 }
 

@@ -10,6 +10,7 @@
 #include "models/network/model.h"
 #include "src/step/ledger.h"
 #include "src/step/optimizer.h"
+#include "src/step/resident_images.h"
 #include "src/step/step.h"
 #include "src/step/step_options.h"
 #include "src/train/run_record.h"
@@ -28,6 +29,7 @@ struct ReplicaPlan {
   std::uint64_t steps = 0;                 // the whole run's
   std::unique_ptr<PipelineLink> link{};    // to the other stages of a pipeline; null if there are none
   std::optional<PipelinePlan> pipeline{};  // for the stages
+  std::unique_ptr<ResidentImages> images{};
 };
 
 // A rank's replica of the model, or of a stage of it, with its optimizer, ledger and training step.
@@ -39,11 +41,15 @@ struct Replica {
   AllReduce& all_reduce;
   const std::unique_ptr<PipelineLink> link;  // see ReplicaPlan
   const std::optional<PipelinePlan> plan;
+  const std::unique_ptr<ResidentImages> images;  // those of training, if they are kept on a GPU; else null
   Model model;
   Optimizer optimizer;
   Ledger ledger;
   const std::unique_ptr<Step> step;
   bool holds_state = true;  // that after a whole number of steps, rather than other weights
+
+  // How samples become the step's batches.
+  InputPlan input(const TrainingInputs& inputs) const;
 
   // Plans the networks of all batch sizes, so that no step has to plan: the last batch of an epoch is smaller.
   void plan_networks(const TrainingInputs& inputs);

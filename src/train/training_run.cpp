@@ -46,7 +46,7 @@ TrainingRun::TrainingRun(const TrainingInputs& inputs, Replica& replica, RunReco
       checkpoints_(inputs.checkpoints([this, &record](std::uint64_t step, std::string_view stage) {
         inject_at(record.faults, world_.rank_in_job(world_.rank()), step, stage);
       })),
-      loader_(*inputs.training, inputs.training_plan, inputs.batches_from(state.cursor)),
+      loader_(*inputs.training, replica.input(inputs), inputs.batches_from(state.cursor)),
       metrics_(world_, inputs_.replicas(), options_.metrics, options_.out, state.step, record.result.unit,
                record.result.utilization, *replica.step, replica.optimizer, replica.ledger, record.noise,
                record.activity, [&record](const std::string& line) { record.progress.line_anyway(line); }),

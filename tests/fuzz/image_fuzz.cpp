@@ -21,7 +21,7 @@ void prepare(std::span<const std::uint8_t> bytes, std::size_t channels, std::uin
   const Window found = decode_crop(bytes, channels, crop, kWanted, image);
   pixels.resize(kWanted.height * kWanted.width * channels);
   resizer.resize(image, found, kWanted, pixels);
-  shift_randomly(draws, pixels, kWanted, channels);
+  shift_with_black(draw_shift(draws, 4), pixels, kWanted, channels);
   flip_left_to_right(pixels, kWanted, channels);
   jitter_colours(draws, pixels, channels);
   decode(bytes, channels, image);

@@ -174,6 +174,16 @@ class Ranks(GpuTest):
                     self.assertRegex(result.messages[0], finding)
 
 
+    def test_images_in_the_gpus_memory_give_the_same_bits(self):
+        """A single epoch does not keep them there."""
+        augment = {"augment": "flip,alternate,shift=2", "max_steps": 5, "eval_every": "none"}
+        for ranks in (0, 3):
+            for epochs in (1, 2):
+                result = run(*self.training(self.folder / f"{ranks}-{epochs}", epochs=epochs, **augment), ranks=ranks)
+                self.assertEqual(result.status, 0, str(result))
+                self.assertEqual("in the GPU's memory, where they are augmented" in result.out, epochs == 2, str(result))
+            self.assert_same_state(*(self.folder / f"{ranks}-{epochs}" / "checkpoint.h5" for epochs in (1, 2)))
+
 
 class Resume(GpuTest):
     def checkpoint(self, name):

@@ -100,7 +100,7 @@ TEST_CASE("pixels are shifted by up to four, and black fills the border", "[augm
         const int down = static_cast<int>(same.below(9)) - 4, right = static_cast<int>(same.below(9)) - 4;
         moves.insert({down, right});
         std::vector<std::uint8_t> pixels = image.pixels;
-        shift_randomly(draws, pixels, size, channels);
+        shift_with_black(draw_shift(draws, 4), pixels, size, channels);
         bool good = true;
         for (int y = 0; y < static_cast<int>(size.height); ++y)
           for (int x = 0; x < static_cast<int>(size.width); ++x)
