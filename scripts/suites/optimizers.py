@@ -1,7 +1,8 @@
 """Optimizers beside each other: Muon, AdamW, LARS and SGD, each at the best of the same number of rates.
 
-  scripts/bench optimizers [--data FILE] [--model cnn] [--batch 64] [--steps 936] [--rates 8] [--seeds 3]
-                           [--only muon,adamw] [--ranks 1] [--threads CORES] [--out build/bench-optimizers]
+  scripts/bench optimizers [--data FILE] [--model cnn] [--length 64] [--batch 64] [--steps 936] [--rates 8] [--seeds 3]
+                           [--only muon,adamw] [--clip-norm 1] [--ranks 1] [--threads CORES]
+                           [--out build/bench-optimizers]
 
 Each optimizer trains with rates that differ by factors of 2, around a common choice (below), all with the first seed; the
 rate with the lowest last test loss then trains with the other seeds. The schedule is a cosine after a warm-up of a
@@ -40,7 +41,8 @@ class Run:
         arguments = ["train", "--data", options.data, "--model", options.model, "--global-batch", options.batch, "--threads",
                      options.threads, "--epochs", options.epochs, "--max-steps", options.steps, "--eval-every", every,
                      "--checkpoint-every", "end", "--optimizer", OPTIMIZERS[optimizer][0], "--lr", rate, "--schedule", "cosine",
-                     "--warmup", WARMUP * options.epochs, "--weight-decay", options.weight_decay, "--seed", seed, "--out", out]
+                     "--warmup", WARMUP * options.epochs, "--weight-decay", options.weight_decay, "--clip-norm",
+                     options.clip_norm, "--seed", seed, "--out", out, *(["--length", options.length] if options.length else [])]
         _, failure = run([*pinned_mpirun(options.ranks, options.threads), ANNULUS, *arguments], LIMIT)
         self.losses, self.seconds, self.accuracy = [], math.nan, math.nan
         if failure:  # a rate may be too high
@@ -48,6 +50,8 @@ class Run:
             return
         results = json.loads((out / "results.json").read_text())
         self.losses = [(e["step"], e["test_loss"]) for e in results["evaluations"]]
+        if self.losses[-1][0] != options.steps:
+            give_up(f"{options.epochs} epochs end after {self.losses[-1][0]} of {options.steps} steps: give more --epochs")
         self.seconds = sum(epoch["seconds"] for epoch in results["epochs"])
         self.accuracy = results.get("test_accuracy", math.nan)
         say(f"{optimizer} at {rate:g}, seed {seed}: loss {self.last():.4f}, {self.seconds:.1f} s")
@@ -142,6 +146,7 @@ def draw(path, all_curves):
 def add_options(parser):
     parser.add_argument("--data", type=pathlib.Path, help="a data file (Fashion-MNIST)")
     parser.add_argument("--model", default="cnn", help="of `annulus models` (cnn)")
+    parser.add_argument("--length", type=int, help="tokens in a window of text")
     parser.add_argument("--batch", type=int, default=64, help="of all ranks together (64)")
     parser.add_argument("--steps", type=int, default=936, help="of each training (936)")
     parser.add_argument("--epochs", type=int, default=1, help="that the schedule ends after (1)")
@@ -149,6 +154,7 @@ def add_options(parser):
     parser.add_argument("--seeds", type=int, default=3, help="of the best rate (3)")
     parser.add_argument("--only", type=words, default=list(OPTIMIZERS), help=f"optimizers ({','.join(OPTIMIZERS)})")
     parser.add_argument("--weight-decay", type=float, default=0.01, help="of all optimizers (0.01)")
+    parser.add_argument("--clip-norm", type=float, default=0, help="of all optimizers (0: none)")
     parser.add_argument("--ranks", type=int, default=1)
     parser.add_argument("--threads", type=int, default=CORES, help=f"of each rank ({CORES} here)")
 

@@ -1,7 +1,7 @@
 """A small language model against PyTorch: nanoGPT's training on a CPU, of Shakespeare's characters or any other text.
 
-  scripts/bench text [--text FILE] [--steps 2000] [--seeds 3] [--nanogpt FOLDER] [--out build/bench-text]
-                     [--check]
+  scripts/bench text [--text FILE] [--steps 2000] [--seeds 3] [--muon RATE] [--nanogpt FOLDER]
+                     [--out build/bench-text] [--check]
 
 The settings are those of nanoGPT (github.com/karpathy/nanoGPT, README.md, "I only have a macbook"): 4 blocks of 4
 heads, 128 wide, 12 windows of 64 characters a step, AdamW. What differs for both programs: tokens are bytes, linear
@@ -11,7 +11,8 @@ nine tenths are for training, or the folder of `scripts/demo-text`. Of both spli
 is enough.
 
 First finds the fastest ranks and settings of each program, by short trainings; then both train in turns, with several
-seeds. With --nanogpt, a clone of nanoGPT's repository, its own train.py also trains once, in PyTorch as its README says
+seeds. With --muon RATE Annulus also trains with Muon, for half of the epochs, to compare the seconds to the loss
+of PyTorch's AdamW. With --nanogpt, a clone of nanoGPT's repository, its own train.py also trains once, in PyTorch as its README says
 for a CPU; it has one seed, and estimates the validation loss from random windows. Prints Markdown tables, and writes
 text-training.md and text-training.csv (every evaluation). Training time excludes start-up, compiling and evaluation.
 With --check it exits with 1 if a target is missed.
@@ -41,6 +42,9 @@ VALIDATION_WINDOWS, TRIAL_STEPS = 1000, 100
 LAYOUTS = [(2, 1), (1, 2)]
 CANDIDATES = {"Annulus": [(*layout, None) for layout in LAYOUTS],
               "PyTorch": [(*layout, setting) for layout in LAYOUTS for setting in ("eager", "compiled")]}
+
+
+MUON = "Annulus with Muon"
 
 
 def spoken(program, candidate):
@@ -74,6 +78,8 @@ class Comparison:
                             if options.steps % e == 0 and windows // e * LENGTH <= len(train)), None)
         if self.epochs is None:
             give_up(f"{options.text}: the text is too short")
+        if options.muon and self.epochs % 2:
+            give_up(f"--muon needs an even number of epochs, and {options.steps} steps are {self.epochs}")
         texts = {"train": train[:windows // self.epochs * LENGTH],
                  "test": validation[:min(len(validation) // LENGTH, VALIDATION_WINDOWS) * LENGTH]}
         self.sizes = {split: len(text) for split, text in texts.items()}
@@ -92,17 +98,20 @@ class Comparison:
         if failure:
             raise Failed(f"annulus {arguments[0]}: {failure}")
 
-    def train_annulus(self, candidate, seed, steps, every):
-        """Returns (step, loss) of every evaluation, and the seconds of training."""
+    def train_annulus(self, candidate, seed, steps, every, rate=None):
+        """Returns (step, loss) of every evaluation, and the seconds of training. `rate`: of Muon; None: AdamW."""
         ranks, threads, _ = candidate
         out, s = self.folder / "run", SETTINGS
         shutil.rmtree(out, ignore_errors=True)
+        optimizer = ["adamw,beta1={},beta2={}".format(*s["betas"]), "--weight-decay", s["weight_decay"], "--clip-norm",
+                     s["clip_norm"], "--lr", s["lr"], "--lr-end", s["lr_end"]]
+        epochs = self.epochs
+        if rate is not None:
+            optimizer, epochs = ["muon", "--weight-decay", 0.01, "--lr", rate], epochs // 2
         self.annulus("train", "--data", self.data, "--model", "nanogpt-cpu", "--length", LENGTH, "--global-batch",
-                     BATCH, "--threads", threads, "--epochs", self.epochs, "--max-steps", steps, "--eval-every", every,
-                     "--checkpoint-every", "end", "--optimizer",
-                     "adamw,beta1={},beta2={}".format(*s["betas"]), "--weight-decay", s["weight_decay"], "--clip-norm", s["clip_norm"],
-                     "--lr", s["lr"], "--schedule", "cosine", "--lr-end", s["lr_end"], "--warmup", WARMUP * self.epochs,
-                     "--seed", seed, "--out", out, start=pinned_mpirun(ranks, threads))
+                     BATCH, "--threads", threads, "--epochs", epochs, "--max-steps", steps, "--eval-every", every,
+                     "--checkpoint-every", "end", "--schedule", "cosine", "--warmup", WARMUP * epochs, "--seed", seed, "--out", out,
+                     "--optimizer", *optimizer, start=pinned_mpirun(ranks, threads))
         results = json.loads((out / "results.json").read_text())
         return ([(e["step"], e["test_loss"]) for e in results["evaluations"]],
                 steps * BATCH * LENGTH / results["train_tokens_per_second"])
@@ -123,8 +132,10 @@ class Comparison:
         self.version = answers[0]["version"]
         return [(answer["step"], answer["loss"]) for answer in answers], answers[-1]["seconds"]
 
-    def train(self, program, *arguments):
-        return (self.train_annulus if program == "Annulus" else self.train_pytorch)(*arguments)
+    def train(self, program, candidate, seed, steps, every):
+        if program == MUON:
+            return self.train_annulus(candidate, seed, steps // 2, every, self.options.muon)
+        return (self.train_annulus if program == "Annulus" else self.train_pytorch)(candidate, seed, steps, every)
 
     def train_nanogpt(self, repository, steps):
         """Returns the tokens per second of nanoGPT's own script, in its median step, and its last validation loss."""
@@ -231,6 +242,12 @@ def targets(ours, theirs):
     yield "speed", "times PyTorch's", speed_ratio(ours, theirs), "at least", 2
 
 
+def muon_verdict(muon, theirs):
+    step, goal = max(muon.losses), theirs.mean(max(theirs.losses))
+    return (f"With Muon Annulus has the loss {muon.loss_text(step)} after {step} steps in {statistics.median(muon.seconds):.1f} s: "
+            f"{1 / speed_ratio(muon, theirs):.2f} of the seconds in which PyTorch's AdamW reaches {goal:.4f}.")
+
+
 def write_csv(path, trainings):
     with open(path, "w", newline="") as file:
         writer = csv.writer(file)
@@ -246,6 +263,7 @@ def add_options(parser):
                         help="a text file, or the folder that scripts/demo-text writes (default)")
     parser.add_argument("--steps", type=int, default=2000)
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--muon", type=float, metavar="RATE", help="also train with Muon, for half of the epochs")
     parser.add_argument("--nanogpt", type=pathlib.Path, metavar="FOLDER", help="a clone of nanoGPT's repository")
 
 
@@ -268,6 +286,8 @@ def main(options):
         for program, candidate in chosen.items():
             if candidate is None:
                 give_up(f"{program} cannot be measured")
+        if options.muon:
+            chosen[MUON] = chosen["Annulus"]
         trainings = {program: Training(spoken(program, candidate)) for program, candidate in chosen.items()}
         for seed in range(1, options.seeds + 1):
             for program, training in trainings.items():
@@ -280,13 +300,14 @@ def main(options):
     except Failed as error:
         give_up(str(error))
 
-    ours, theirs = trainings.values()
+    ours, theirs, *muon = trainings.values()
     sizes = comparison.sizes
     text = (f"`nanogpt-cpu`, {options.steps} steps of {BATCH} windows of {LENGTH} bytes, {sizes['train']:,} bytes for "
             f"training ({plural(comparison.epochs, 'epoch')}) and {sizes['test']:,} for validation, {options.seeds} "
             f"seeds, PyTorch {comparison.version}. Validation loss (nats per token), means of the seeds with the "
             f"smallest and the largest:\n\n{loss_table(ours, theirs)}\n\nMedians of the seeds:\n\n"
             f"{speed_table((ours, theirs), options.steps * BATCH * LENGTH)}\n\n{verdict(ours, theirs)}")
+    text += "".join(" " + muon_verdict(one, theirs) for one in muon)
     if nanogpt:
         speed, loss = nanogpt
         ratio = options.steps * BATCH * LENGTH / statistics.median(ours.seconds) / speed
@@ -294,5 +315,5 @@ def main(options):
                  f"{ratio:.2f} times as many. Its last validation loss is {loss:.4f}, from random windows.")
     print(text)
     write(options.out / "text-training.md", text + "\n")
-    write_csv(options.out / "text-training.csv", (ours, theirs))
+    write_csv(options.out / "text-training.csv", trainings.values())
     return targets(ours, theirs)
