@@ -41,7 +41,7 @@ struct Replica {
   AllReduce& all_reduce;
   const std::unique_ptr<PipelineLink> link;  // see ReplicaPlan
   const std::optional<PipelinePlan> plan;
-  const std::unique_ptr<ResidentImages> images;  // those of training, if they are kept on a GPU; else null
+  const std::unique_ptr<ResidentImages> images;  // for training, if they are kept on a GPU; else null
   Model model;
   Optimizer optimizer;
   Ledger ledger;
