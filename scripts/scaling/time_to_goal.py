@@ -44,8 +44,10 @@ def train(ranks, seed, launcher, options):
         found = json.loads((out / "results.json").read_text())
     if not found.get("ended_by", "").startswith("--until"):
         return None, f"{options.to} was not reached in {plural(options.epochs, 'epoch')}"
+    measure = f"test_{options.to.partition('=')[0]}"
     return {"steps": found["evaluations"][-1]["step"], "seconds": sum(epoch["seconds"] for epoch in found["epochs"]),
-            "noise": found.get("gradient_noise", {}).get("scale")}, None
+            "noise": found.get("gradient_noise", {}).get("scale"),
+            "evaluations": [[evaluation["step"], evaluation[measure]] for evaluation in found["evaluations"]]}, None
 
 
 def train_all(options):
@@ -84,9 +86,18 @@ def load(out):
     return (found[0]["settings"]["goal"], dict(sorted(by_ranks.items()))) if found else (None, {})
 
 
+def curve(results, batch):
+    """[[samples, value]]: medians of the seeds' evaluations."""
+    values = {}
+    for result in results:
+        for step, value in result["evaluations"]:
+            values.setdefault(step * batch, []).append(value)
+    return [[samples, statistics.median(found)] for samples, found in sorted(values.items())]
+
+
 def time_to_goal(summary, out):
     """{"goal", "noise", "baseline_ranks", "rows": [{"ranks", "global_batch", "steps", "seconds", "predicted_steps",
-    "predicted_seconds"}]}, with null for what was not measured, or is not predicted; None without trainings."""
+    "predicted_seconds", "curve"}]}, with null for what was not measured, or is not predicted; None without trainings."""
     goal, trained = load(out)
     if not trained:
         return None
@@ -104,7 +115,7 @@ def time_to_goal(summary, out):
         row = {"ranks": ranks, "global_batch": batch,
                "steps": statistics.median(r["steps"] for r in results) if results else None,
                "seconds": statistics.median(r["seconds"] for r in results) if results else None,
-               "predicted_steps": None, "predicted_seconds": None}
+               "predicted_steps": None, "predicted_seconds": None, "curve": curve(results, batch)}
         if batch == base_batch or noise is not None:
             ratio = 1 if batch == base_batch else steps(batch, noise) / steps(base_batch, noise)
             row["predicted_steps"] = base_steps * ratio

@@ -527,7 +527,8 @@ class Study(helper.ProgramTest):
         for ranks, seed, steps, seconds in ((1, 1, 300, 20), (1, 2, 200, 10), (2, 1, 180, 30)):
             (self.out / f"goal/{ranks}-ranks-{seed}.json").write_text(json.dumps({
                 "settings": {"goal": "accuracy=0.9"}, "ranks": ranks,
-                "result": {"steps": steps, "seconds": seconds, "noise": 96}}))
+                "result": {"steps": steps, "seconds": seconds, "noise": 96,
+                           "evaluations": [[100, 0.1 * seed], [steps, 0.9]]}}))
         self.assert_ends(0, "report", self.out, "--program", self.stand_in("annulus", PREDICTS), *NETWORK)
         found = summary(self.out)["time_to_goal"]
         rows = {row["ranks"]: row for row in found["rows"]}
@@ -538,7 +539,10 @@ class Study(helper.ProgramTest):
             predicted = 250 * (1 + 96 / (16 * ranks)) / (1 + 96 / 16)
             self.assertAlmostEqual(rows[ranks]["predicted_steps"], predicted)
             self.assertAlmostEqual(rows[ranks]["predicted_seconds"], predicted * 16 * ranks / speeds[ranks])
-        self.assertIn("## Time to accuracy=0.9", (self.out / "report.md").read_text())
+        self.assertEqual(rows[1]["curve"], [[1600, 0.15000000000000002], [3200, 0.9], [4800, 0.9]])
+        report = (self.out / "report.md").read_text()
+        self.assertIn("## Time to accuracy=0.9", report)
+        self.assertRegex(report, r"\| samples trained \| +1 rank \| +2 ranks \|(.*\n)+\| 1600 \| +0.15 \| +- \|\n\| 3200 \| +0.9 \| +0.1 \|\n")
 
     def test_the_time_to_a_goal_is_trained(self):
         out = self.folder / "goal"
@@ -550,6 +554,8 @@ class Study(helper.ProgramTest):
             self.assertGreater(row["steps"], 0)
             self.assertGreater(row["seconds"], 0)
             self.assertEqual(row["predicted_steps"], summary(out)["time_to_goal"]["rows"][0]["steps"])
+            self.assertEqual(row["curve"][-1][0], 20 * row["steps"])
+            self.assertGreaterEqual(row["curve"][-1][1], 0.5)
         result = self.assert_ends(0, *command, "--lr 0.05")
         self.assertNotIn("seed 1", result.err)
         result = self.assert_ends(1, *command, "--lr 0.06")
