@@ -97,9 +97,10 @@ class OwnDirections final : public MuonDirections {
 };
 
 // Computes directions with other ranks: see MatrixShares.
-class SharedDirections final : public MuonDirections {
- public:
-  SharedDirections(const Muon& rule, const UpdateArenas& arenas, std::vector<UpdateSegment> matrices)
+class SharedDirections : public MuonDirections {
+ protected:
+  // Owners take their matrices from `inputs`, which are the gradients or the directions.
+  SharedDirections(const Muon& rule, const UpdateArenas& arenas, std::vector<UpdateSegment> matrices, DeviceView inputs)
       : arrays_(rule, arenas),
         exchange_(*arenas.exchange),
         shares_(arenas, std::move(matrices)),
@@ -112,23 +113,19 @@ class SharedDirections final : public MuonDirections {
         const std::size_t bytes = matrix.range.size() * sizeof(float);
         const DeviceView to = parts_.slice((exchange_.rank() * round.part + owned.place) * sizeof(float), bytes);
         own_.back().push_back(
-            {orthogonalizer_.adapted(matrix.tensor, arenas.gradients.slice(matrix.range.begin * sizeof(float), bytes)),
+            {orthogonalizer_.adapted(matrix.tensor, inputs.slice(matrix.range.begin * sizeof(float), bytes)),
              orthogonalizer_.adapted(matrix.tensor, to), to, matrix_size(matrix.tensor.shape)});
       }
     }
   }
 
-  void compute(const Range& /*all*/) override {
-    shares_.for_each_kept([this](const MatrixShares::KeptPart& part) {
-      arrays_.update_momenta(part.range, part.place);
-      float* const gradients = arrays_.gradients + part.range.begin;
-      std::swap_ranges(gradients, gradients + part.range.size(), arrays_.directions + part.place);
-    });
-    exchange_.gather_gradients(shares_.ranges);
+  // Calls take(matrix, directions) for each matrix, in rounds.
+  template <class Take>
+  void orthogonalize(const Take& take) {
     for (std::size_t number = 0; const MatrixShares::Round& round : shares_.rounds) {
       for (const OwnMatrix& own : own_[number++]) {
         std::ranges::fill(floats(own.slot), 0.0f);  // padding
-        orthogonalizer_.run(own.gathered, own.part, own.size);
+        orthogonalizer_.run(own.input, own.part, own.size);
       }
       exchange_.gather(parts_.slice(0, round.part * exchange_.ranks() * sizeof(float)));
       for (std::size_t rank = 0; rank < exchange_.ranks(); ++rank)
@@ -137,21 +134,16 @@ class SharedDirections final : public MuonDirections {
     }
   }
 
+  const Arrays& arrays() const { return arrays_; }
+  const MatrixShares& shares() const { return shares_; }
+  MatrixExchange& exchange() { return exchange_; }
+
  private:
   struct OwnMatrix {
-    Adapted gathered, part;
+    Adapted input, part;
     DeviceView slot;  // of the part
     MatrixSize size;
   };
-
-  // Copies the directions that this rank needs, and puts the gradients back.
-  void take(std::size_t matrix, const float* directions) const {
-    for (const MatrixShares::KeptPart& part : shares_.kept[matrix]) {
-      float* const to = arrays_.directions + part.place;
-      std::copy_n(to, part.range.size(), arrays_.gradients + part.range.begin);
-      std::copy_n(directions + part.range.begin - shares_.ranges[matrix].begin, part.range.size(), to);
-    }
-  }
 
   const Arrays arrays_;
   MatrixExchange& exchange_;
@@ -161,12 +153,52 @@ class SharedDirections final : public MuonDirections {
   std::vector<std::vector<OwnMatrix>> own_;  // by round
 };
 
+// Every rank has all gradients, and keeps all states.
+class ReplicatedDirections final : public SharedDirections {
+ public:
+  ReplicatedDirections(const Muon& rule, const UpdateArenas& arenas, std::vector<UpdateSegment> matrices)
+      : SharedDirections(rule, arenas, std::move(matrices), arenas.states[1]) {}
+
+  void compute(const Range& /*all*/) override {
+    for (const Range& matrix : shares().ranges) arrays().update_momenta(matrix, matrix.begin);
+    orthogonalize([this](std::size_t matrix, const float* directions) {
+      const Range& range = shares().ranges[matrix];
+      std::copy_n(directions, range.size(), arrays().directions + range.begin);
+    });
+  }
+};
+
+// A rank keeps slices, and the memory for other ranks' directions is that for gradients.
+class ScatteredDirections final : public SharedDirections {
+ public:
+  ScatteredDirections(const Muon& rule, const UpdateArenas& arenas, std::vector<UpdateSegment> matrices)
+      : SharedDirections(rule, arenas, std::move(matrices), arenas.gradients) {}
+
+  void compute(const Range& /*all*/) override {
+    shares().for_each_kept([this](const MatrixShares::KeptPart& part) {
+      arrays().update_momenta(part.range, part.place);
+      float* const gradients = arrays().gradients + part.range.begin;
+      std::swap_ranges(gradients, gradients + part.range.size(), arrays().directions + part.place);
+    });
+    exchange().gather_gradients(shares().ranges);
+    // Copies the directions that this rank needs, and puts the gradients back.
+    orthogonalize([this](std::size_t matrix, const float* directions) {
+      for (const MatrixShares::KeptPart& part : shares().kept[matrix]) {
+        float* const to = arrays().directions + part.place;
+        std::copy_n(to, part.range.size(), arrays().gradients + part.range.begin);
+        std::copy_n(directions + part.range.begin - shares().ranges[matrix].begin, part.range.size(), to);
+      }
+    });
+  }
+};
+
 }  // namespace
 
 std::unique_ptr<MuonDirections> make_muon_directions(const Muon& rule, const UpdateArenas& arenas,
                                                      const std::vector<UpdateSegment>& segments) {
   if (arenas.exchange == nullptr) return std::make_unique<OwnDirections>(rule, arenas, matrices_of(segments));
-  return std::make_unique<SharedDirections>(rule, arenas, matrices_of(segments));
+  if (arenas.kept.empty()) return std::make_unique<ReplicatedDirections>(rule, arenas, matrices_of(segments));
+  return std::make_unique<ScatteredDirections>(rule, arenas, matrices_of(segments));
 }
 
 }  // namespace annulus::cpu
