@@ -157,6 +157,10 @@ std::unique_ptr<AllReduce> make_all_reduce(const std::string& algorithm, const W
 // Throws Error if there are fewer shards than ranks, or if the device is a GPU.
 std::unique_ptr<AllReduce> make_shard_all_reduce(const World& world, Device& device, std::size_t shards);
 
+// Creates an all-reduce among this node's ranks, in shared memory. Returns null if this rank is alone there, if
+// the device is a GPU, or if there is too little shared memory. Collective over the world.
+std::unique_ptr<AllReduce> make_node_all_reduce(const World& world, Device& device);
+
 // Returns the names above.
 const std::vector<std::string>& all_reduce_names();
 

@@ -83,6 +83,16 @@ std::unique_ptr<AllReduce> make_shard_all_reduce(const World& world, Device& dev
   return run_on_host(world, make_host_shard_all_reduce(world, shards));
 }
 
+std::unique_ptr<AllReduce> make_node_all_reduce(const World& world, Device& device) {
+  const World node = world.node();
+  if (node.size() == 1 || !device.info().shares_host_memory) return nullptr;
+  try {
+    return run_on_host(node, make_host_all_reduce("shm", node, WireType::fp32, std::nullopt));
+  } catch (const Error&) {  // no shared memory; the same on all ranks there
+    return nullptr;
+  }
+}
+
 std::string unused_wire(const AllReduce& all_reduce, WireType wire) {
   if (wire == all_reduce.info().wire) return "";
   return fmt::format("--wire {} has no effect, because this all-reduce sends no messages in that format: {}",

@@ -147,7 +147,7 @@ struct Candidate {
         all_reduce(open_all_reduce(world, options, device)),
         replica({device, options, graph,
                  split(options.global_batch, options.shards > 0 ? options.shards : world.size(), 0).size(),
-                 step_options(world, options, options.global_batch), kRate},
+                 step_options(world, options, options.global_batch), kRate, open_within_node(world, options, device)},
                 *all_reduce, record),
         buckets(to_string(resolve(options.buckets, replica.model.parameters(), *all_reduce))),
         on_gpu(!device.info().shares_host_memory),

@@ -19,6 +19,7 @@ struct StepTools {
   Activity& activity;                // says in which phase the rank is
   TraceLane* lane = nullptr;         // records the phases as spans; null: no recording
   ResidentImages* images = nullptr;  // that batches refer to; null: batches have pixels
+  AllReduce* within_node = nullptr;  // shares matrices among the node's ranks; null: each rank updates all
 };
 
 }  // namespace annulus

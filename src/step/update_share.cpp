@@ -43,8 +43,9 @@ class ChunkExchange : public MatrixExchange {
   DeviceView allocate(std::size_t bytes) override { return all_reduce_.allocate(bytes); }
 
   void gather(DeviceView parts) override {
-    await_(all_reduce_.enqueue(
-        parts, {.verb = Verb::all_gather, .next = AllReduce::Next::wait, .bucket = AllReduce::kWithinPass}));
+    await_(all_reduce_,
+           all_reduce_.enqueue(
+               parts, {.verb = Verb::all_gather, .next = AllReduce::Next::wait, .bucket = AllReduce::kWithinPass}));
   }
 
  private:
@@ -78,8 +79,8 @@ class ScatteredExchange final : public ChunkExchange {
 // All updates, but a single rank on the node computes each matrix.
 class WithSharedMatrices final : public UpdateShare {
  public:
-  explicit WithSharedMatrices(const StepTools& tools)
-      : UpdateShare(false, false, true), optimizer_(tools.optimizer), exchange_(tools.all_reduce) {
+  WithSharedMatrices(Optimizer& optimizer, AllReduce& within_node)
+      : UpdateShare(false, false, true), optimizer_(optimizer), exchange_(within_node) {
     optimizer_.share_matrices(exchange_);
   }
 
@@ -180,9 +181,8 @@ class Scattered final : public UpdateShare {
 }  // namespace
 
 std::unique_ptr<UpdateShare> make_update_share(Strategy strategy, const StepTools& tools, double deferred) {
-  if (strategy != Strategy::sharded && tools.optimizer.has_matrices() && tools.all_reduce.info().common &&
-      deferred == 0)
-    return std::make_unique<WithSharedMatrices>(tools);
+  if (strategy != Strategy::sharded && tools.optimizer.has_matrices() && tools.within_node != nullptr && deferred == 0)
+    return std::make_unique<WithSharedMatrices>(tools.optimizer, *tools.within_node);
   if (strategy != Strategy::sharded) return std::make_unique<Whole>(tools.optimizer);
   if (const AllReduceInfo& info = tools.all_reduce.info(); !info.all_verbs)
     fail(

@@ -24,8 +24,8 @@ class UpdateShare : public KeptState {
   bool common() const { return common_; }
   bool measures() const { return measures_; }
 
-  // Waits for an all-reduce, and books the time.
-  using Await = std::function<void(AllReduce::Ticket)>;
+  // Waits for an operation of the step's all-reduce, or of another, and books the time.
+  using Await = std::function<void(AllReduce&, AllReduce::Ticket)>;
 
   // To be called when the buckets were cut, and before the first step. `buckets` must outlive the share. `sum`: for
   // norms. `await`: for what the update itself exchanges. May discard the optimizer's states and average.

@@ -34,7 +34,8 @@ void Updater::plan(const BucketOptions& options) {
     fail("--defer cannot be used with {}, which needs all gradients before the first update",
          preparations_.front().option);
   share_.plan(
-      buckets_, [this](DeviceView values) { sum_norms(values); }, [this](AllReduce::Ticket ticket) { await(ticket); });
+      buckets_, [this](DeviceView values) { sum_norms(values); },
+      [this](AllReduce& all_reduce, AllReduce::Ticket ticket) { await(all_reduce, ticket); });
   held_back_.clear();
   for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket)
     held_back_.push_back(!preparations_.empty() || share_.common() || holds_table(bucket));
@@ -186,13 +187,14 @@ void Updater::await_weights(std::size_t bucket) {
 }
 
 void Updater::sum_norms(DeviceView values) {
-  await(tools_.all_reduce.enqueue(values,
+  await(tools_.all_reduce,
+        tools_.all_reduce.enqueue(values,
                                   {.exact = true, .next = AllReduce::Next::wait, .bucket = AllReduce::kWithinPass}));
 }
 
 // Between steps, when metrics are logged, nothing is booked.
-void Updater::await(AllReduce::Ticket ticket) {
-  const auto join = [&] { tools_.all_reduce.join(ticket); };
+void Updater::await(AllReduce& all_reduce, AllReduce::Ticket ticket) {
+  const auto join = [&] { all_reduce.join(ticket); };
   if (updating_)
     clock_.add(StepClock::Kind::norms, clock_.wait_within_pass(join));
   else

@@ -66,7 +66,7 @@ class Updater {
   void send_weights();
   void await_weights(std::size_t bucket);
   void sum_norms(DeviceView values);
-  void await(AllReduce::Ticket ticket);
+  void await(AllReduce& all_reduce, AllReduce::Ticket ticket);
 
   const StepTools& tools_;
   Device& device_;

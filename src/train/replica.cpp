@@ -51,8 +51,18 @@ ReplicaPlan plan_of(const TrainingInputs& inputs, Activity& activity, const std:
   const StepOptions step = options_of(inputs, link.get());
   const std::size_t size = inputs.step_size();
   const std::size_t steps = inputs.options.epochs * ((inputs.training->info().size + size - 1) / size);
-  return {*inputs.device,          inputs.options, graph_of(inputs), inputs.largest_pass(), step,
-          inputs.schedule.rate(0), steps,          std::move(link),  std::move(stages),     images_of(inputs)};
+  auto within_node = open_within_node(inputs.replicas(), inputs.options, *inputs.device);
+  return {*inputs.device,
+          inputs.options,
+          graph_of(inputs),
+          inputs.largest_pass(),
+          step,
+          inputs.schedule.rate(0),
+          std::move(within_node),
+          steps,
+          std::move(link),
+          std::move(stages),
+          images_of(inputs)};
 }
 
 }  // namespace
@@ -63,6 +73,7 @@ Replica::Replica(const TrainingInputs& inputs, AllReduce& all_reduce_, RunRecord
 
 Replica::Replica(ReplicaPlan built_from, AllReduce& all_reduce_, RunRecord& record)
     : all_reduce(all_reduce_),
+      within_node(std::move(built_from.within_node)),
       link(std::move(built_from.link)),
       plan(std::move(built_from.pipeline)),
       images(std::move(built_from.images)),
@@ -76,7 +87,8 @@ Replica::Replica(ReplicaPlan built_from, AllReduce& all_reduce_, RunRecord& reco
                 averaging_of(built_from.options, built_from.steps), kept_by(built_from.step.strategy),
                 update_factors(built_from.options, model.graph(), built_from.steps)),
       ledger(record.clock_offset),
-      step(make_step({model, all_reduce, optimizer, ledger, record.activity, record.timeline.step(), images.get()},
+      step(make_step({model, all_reduce, optimizer, ledger, record.activity, record.timeline.step(), images.get(),
+                      within_node.get()},
                      built_from.options.buckets, built_from.step)) {
   all_reduce.record_to(record.timeline.all_reduce());
   model.record_to(record.timeline.step());

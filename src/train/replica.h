@@ -25,10 +25,11 @@ struct ReplicaPlan {
   Graph graph;
   std::size_t largest_pass;  // samples
   StepOptions step;
-  float rate;                              // in the first step
-  std::uint64_t steps = 0;                 // the whole run's
-  std::unique_ptr<PipelineLink> link{};    // to the other stages of a pipeline; null if there are none
-  std::optional<PipelinePlan> pipeline{};  // for the stages
+  float rate;                                // in the first step
+  std::unique_ptr<AllReduce> within_node{};  // see StepTools
+  std::uint64_t steps = 0;                   // the whole run's
+  std::unique_ptr<PipelineLink> link{};      // to the other stages of a pipeline; null if there are none
+  std::optional<PipelinePlan> pipeline{};    // for the stages
   std::unique_ptr<ResidentImages> images{};
 };
 
@@ -39,7 +40,8 @@ struct Replica {
   Replica(ReplicaPlan built_from, AllReduce& all_reduce, RunRecord& record);
 
   AllReduce& all_reduce;
-  const std::unique_ptr<PipelineLink> link;  // see ReplicaPlan
+  const std::unique_ptr<AllReduce> within_node;  // see StepTools; may be null
+  const std::unique_ptr<PipelineLink> link;      // see ReplicaPlan
   const std::optional<PipelinePlan> plan;
   const std::unique_ptr<ResidentImages> images;  // for training, if they are kept on a GPU; else null
   Model model;

@@ -222,6 +222,14 @@ std::unique_ptr<AllReduce> open_all_reduce(const World& world, const TrainOption
   return make_all_reduce(options.all_reduce, world, device, parse_wire_type(options.wire), crossover);
 }
 
+std::unique_ptr<AllReduce> open_within_node(const World& world, const TrainOptions& options, Device& device) {
+  const bool has_matrices = std::holds_alternative<Muon>(update_rule(options.optimizer));
+  const bool same_updates =
+      std::holds_alternative<Synchronous>(options.strategy) || std::holds_alternative<Pipeline>(options.strategy);
+  if (!has_matrices || !same_updates || options.buckets.deferred > 0 || options.survival.on) return nullptr;
+  return make_node_all_reduce(world, device);
+}
+
 void expect_same_passes(const World& world, const TrainOptions& options, std::size_t images) {
   const auto ranks = static_cast<std::size_t>(world.size());
   const std::size_t most = split(images, ranks, 0).size(), least = split(images, ranks, ranks - 1).size();

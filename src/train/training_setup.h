@@ -40,6 +40,8 @@ StepOptions step_options(const World& world, const TrainOptions& options, std::s
 // `crossover`: see make_all_reduce(). Collective.
 std::unique_ptr<AllReduce> open_all_reduce(const World& world, const TrainOptions& options, Device& device,
                                            std::optional<std::size_t> crossover = std::nullopt);
+// Returns the all-reduce with which a node's ranks share Muon's matrices; null if each rank computes all. Collective.
+std::unique_ptr<AllReduce> open_within_node(const World& world, const TrainOptions& options, Device& device);
 // Returns the number of ranks that compute, the first ones; the others only serve (--servers). Of the ranks that are
 // left after others were lost, at least one computes.
 std::size_t workers_of(const World& world, const TrainOptions& options);

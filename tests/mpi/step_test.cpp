@@ -469,8 +469,10 @@ namespace {
 // A replica with an average, whose gradients are in the all-reduce's memory.
 struct Gatherable {
   Gatherable(const World& world, const std::string& algorithm, const UpdateRule& rule, const BucketOptions& buckets,
-             const StepOptions& options = {}, const Graph& graph = with_norms(), WireType wire = WireType::fp32)
+             const StepOptions& options = {}, const Graph& graph = with_norms(), WireType wire = WireType::fp32,
+             bool shares_matrices = false)
       : all_reduce(make_all_reduce(algorithm, world, *device, wire)),
+        within_node(shares_matrices ? make_node_all_reduce(world, *device) : nullptr),
         model(
             *device, graph, Mode::training, 2, allocate_in(*all_reduce), [] {},
             allocate_weights(options.strategy, *all_reduce)),
@@ -478,7 +480,8 @@ struct Gatherable {
                   [](const std::string& name) {
                     return UpdateFactors{.orthogonalizes = name.starts_with("conv") && name.ends_with(".weight")};
                   }),
-        step(make_step({model, *all_reduce, optimizer, ledger, activity}, buckets, options)) {
+        step(make_step({model, *all_reduce, optimizer, ledger, activity, nullptr, nullptr, within_node.get()}, buckets,
+                       options)) {
     model.parameters().initialize(3);
     optimizer.begin_average();
   }
@@ -489,7 +492,7 @@ struct Gatherable {
   std::uint64_t weights() const { return hash(model.parameters().weights()); }
 
   std::unique_ptr<Device> device = make_device("cpu", 1);
-  std::unique_ptr<AllReduce> all_reduce;
+  std::unique_ptr<AllReduce> all_reduce, within_node;
   Model model;
   Optimizer optimizer;
   Ledger ledger{0};
@@ -562,11 +565,15 @@ TEST_CASE("sharded training has the bits of synchronous training and a share of 
 }
 
 TEST_CASE("ranks of a node share Muon's matrices, with the bits of ranks that compute all of them") {
-  const World world;
+  const World world(GENERATE(0, 2));
+  const std::string algorithm = GENERATE("auto", "message-ring", "mpi");
+  CAPTURE(algorithm, world.largest_node());
   const auto n = static_cast<std::size_t>(world.size());
   const Muon rule{.weight_decay = 0.01f};
-  // With deferred buckets there is no time at which all ranks have all gradients.
-  Gatherable shared(world, "auto", rule, {640, 0}), alone(world, "auto", rule, {640, 0.5});
+  const Graph graph = with_norms();
+  Gatherable shared(world, algorithm, rule, {640, 0}, {}, graph, WireType::fp32, true),
+      alone(world, algorithm, rule, {640, 0});
+  CHECK((shared.within_node != nullptr) == (world.local_size() > 1));
   for (std::size_t step = 0; step < 4; ++step) {
     const StepPlan what = plan(step, 2 * n);
     CHECK(shared.run(world, what).loss == alone.run(world, what).loss);
