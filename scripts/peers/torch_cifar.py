@@ -137,10 +137,14 @@ def logits(network, images):
     return sum(weight * (network(view) + network(view.flip(3))) for view, weight in views)
 
 
-def accuracy(network, images, labels):
+def precision(options):
+    return torch.autocast("cpu", torch.bfloat16, enabled="bf16" in options.settings)
+
+
+def accuracy(network, images, labels, options):
     network.eval()
     right = 0
-    with torch.inference_mode():
+    with torch.inference_mode(), precision(options):
         for x, y in zip(images.split(EVALUATION_BATCH), labels.split(EVALUATION_BATCH)):
             right += (logits(network, x).argmax(1) == y).sum().item()
     network.train()
@@ -172,7 +176,7 @@ class Training:
         self.optimizer, self.rates = make_optimizer(self.network)
         self.loss = nn.CrossEntropyLoss(label_smoothing=SMOOTHING)
         self.lookahead = Lookahead(self.network, options.epochs * math.ceil(len(labels) / BATCH))
-        self.epochs, self.count, self.step = options.epochs, len(labels), 0
+        self.options, self.epochs, self.count, self.step = options, options.epochs, len(labels), 0
 
     def run_epoch(self, epoch):
         """Returns the mean loss."""
@@ -183,7 +187,8 @@ class Training:
             for group, rate in zip(self.optimizer.param_groups, self.rates):
                 group["lr"] = rate * factor(done)
             self.optimizer.zero_grad(set_to_none=True)
-            value = self.loss(self.trained(x), y)
+            with precision(self.options):
+                value = self.loss(self.trained(x), y)
             value.backward()
             self.optimizer.step()
             self.step += 1
@@ -211,7 +216,7 @@ def main():
         say(epoch=epoch + 1, seconds=time.perf_counter() - begun, train_loss=loss)
     training.lookahead.restore()
     begun = time.perf_counter()
-    found = accuracy(training.network, test_images, test_labels)
+    found = accuracy(training.network, test_images, test_labels, options)
     say(evaluation_seconds=time.perf_counter() - begun, test_accuracy=found)
 
 

@@ -4,8 +4,8 @@
 
 DATA is a data file with CIFAR-10's pixels: scripts/import-arrays cifar10.h5 cifar-10-batches-bin --from cifar, or of a
 folder of image files annulus import cifar10.h5 FOLDER --store pixels --size 32x32. Annulus trains with each of the layouts
-(ranks x threads); PyTorch runs a program of our own, peers/torch_cifar.py, with all cores, eager and compiled. All
-have the same network, images, batches and rates, and train in turns, a seed after the other.
+(ranks x threads); PyTorch runs peers/torch_cifar.py with all cores, eager and compiled, for which the targets are, and with
+bf16 by autocast. All have the same network, images, batches and rates, and train in turns, a seed after the other.
 
 The tables have the mean accuracy with its 95 % interval (Student's), and the medians of the seconds from the start of the
 process to the end of the evaluation, and without start-up (with PyTorch's compilation, which happens in the first step).
@@ -28,7 +28,9 @@ LIMIT = 7200  # seconds for a training
 GOAL, NOISE = 0.94, 0.001  # re-compressed images may cost accuracy: of the peer's mean, at most NOISE less
 # Student's t for 95 %, by degrees of freedom; beyond, the last.
 STUDENT = [math.inf, 12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23, 2.20, 2.18, 2.16, 2.14, 2.13, 1.96]
-PEERS = {"PyTorch, eager": ["channels last", "eager"], "PyTorch, compiled": ["channels last", "compiled"]}
+PEERS = {"PyTorch, eager": ["channels last", "eager"], "PyTorch, compiled": ["channels last", "compiled"],
+         "PyTorch, eager, bf16": ["channels last", "eager", "bf16"]}
+SAME_PRECISION = [who for who, settings in PEERS.items() if "bf16" not in settings]  # as Annulus on CPUs
 
 
 def name_of(layout):
@@ -104,7 +106,7 @@ def summary(results):
 
 def targets(results):
     ours = {who: rows for who, rows in results.items() if who not in PEERS}
-    peers = {who: rows for who, rows in results.items() if who in PEERS}
+    peers = {who: rows for who, rows in results.items() if who in SAME_PRECISION}
     peer_accuracy = statistics.mean(row["accuracy"] for rows in peers.values() for row in rows) if peers else None
     goal = GOAL if peer_accuracy is None else min(GOAL, peer_accuracy - NOISE)
     fastest_peer = min((median(rows, "training", "evaluation") for rows in peers.values()), default=None)
