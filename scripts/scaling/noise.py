@@ -112,6 +112,11 @@ class Watch:
         return (after[what] - before[what]) / max(after["all"] - before["all"], 1e-9)
 
 
+def crowded(measurement):
+    """Whether threads share the cores of a node, which is no measure of scaling."""
+    return measurement["ranks_per_node"] * measurement["settings"]["threads"] > measurement["machine"]["cores"]
+
+
 def warnings(raw, step_seconds):
     """Yields warnings about these measurements. `step_seconds`: ranks -> seconds of every repeat."""
     yield from warnings_of_noise(raw)
@@ -122,9 +127,8 @@ def warnings(raw, step_seconds):
     clocks = [m["noise"]["mhz"] for m in raw if m["noise"]["mhz"]]
     if clocks and max(clocks) > (1 + FREQUENCY_SPREAD) * min(clocks):
         yield f"the clock of the cores was {min(clocks):,.0f} to {max(clocks):,.0f} MHz"
-    crowded = sorted({m["ranks"] for m in raw if m["ranks_per_node"] * m["settings"]["threads"] > m["machine"]["cores"]})
-    if crowded:
-        yield f"{', '.join(map(str, crowded))} ranks: more threads than cores on a node, which is no measure of scaling"
+    if ranks := sorted({m["ranks"] for m in raw if crowded(m)}):
+        yield f"{', '.join(map(str, ranks))} ranks: more threads than cores on a node, which is no measure of scaling"
     placed = collections.defaultdict(set)
     for m in raw:
         if m["kind"] != "network":

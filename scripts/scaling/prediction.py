@@ -10,6 +10,7 @@ import statistics
 
 from benchmark import run
 from scaling import interference, links
+from scaling.noise import crowded
 from scaling.settings import load, stored_settings
 from scaling.summary import repeats_by_ranks, step_row
 
@@ -144,7 +145,7 @@ def predict(summary, out, program, network):
     intervals (with_intervals()). "ends": the reason why there is no prediction beyond the measured ranks, or null. Beyond
     them, further nodes are as full as the fullest. `network`: a given Link between nodes, or None. Leaves the command's
     input and last output in the folder prediction/."""
-    raw = load(out)
+    raw = [m for m in load(out) if not crowded(m)]
     by_ranks, sums = repeats_by_ranks(raw), [m for m in raw if m["kind"] in ("all-reduce", "network")]
     if 1 not in by_ranks or not sums:
         return {"missing": "it needs a measured step of 1 rank and all-reduces of several"}

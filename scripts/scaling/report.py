@@ -152,7 +152,8 @@ def prediction_section(summary):
                "N times a single predicted rank.")
     yield Line(interference_text(prediction["interference"]))
     yield Line(judgement(prediction, measured, settings))
-    yield Line(extent(prediction, max(measured)) + " Its intervals are those of the interference and of the link; beyond the "
+    last = max(p["ranks"] for p in prediction["predictions"] if p["ranks"] in measured)
+    yield Line(extent(prediction, last) + " Its intervals are those of the interference and of the link; beyond the "
                f"measured ranks each doubling widens them by the largest errors at measured numbers of ranks ({settings.unit}/s: "
                f"{errors_text(prediction['errors'][settings.speed])}, efficiency: "
                f"{errors_text(prediction['errors']['efficiency'])}).")

@@ -366,6 +366,7 @@ class Study(helper.ProgramTest):
                       "in 6 of 6 measurements the hypervisor", "2,000 to 3,000 MHz", "spread by 67%",
                       "2 ranks: more threads than cores on a node"):
             self.assertIn(words, found)
+        self.assertEqual(summary(self.out)["prediction"], {"missing": "it needs a measured step of 1 rank and all-reduces of several"})
         text = (self.out / "report.md").read_text()
         self.assertEqual(text.count("- warning: "), len(summary(self.out)["warnings"]))
 
@@ -483,7 +484,7 @@ class Study(helper.ProgramTest):
         for repeat in (1, 2):
             for kind in ("step", "all-reduce"):
                 four = json.loads((self.out / f"raw/{kind}-2-ranks-{repeat}.json").read_text())
-                four.update(ranks=4, ranks_per_node=4)
+                four.update(ranks=4, ranks_per_node=4, machine={**four["machine"], "cores": 4})
                 for row in four["result"]["rows"]:
                     row["ranks"] = 2 if kind == "all-reduce" else 4  # as the stand-in expects
                     row["compute_seconds"], row["images_per_second"] = 1e9, 2500  # not fitted
