@@ -103,7 +103,7 @@ class Faults(helper.ProgramTest):
         cases = ({"shards": 4}, {"strategy": "sharded", "clip_norm": 1}, {"pipeline": 2, "accumulate": 2},
                  {"strategy": "local", "sync_every": 4}, {"strategy": "async", "sync_every": 4},
                  {"strategy": "async", "sync_every": 4, "servers": 1}, {"model": "resnet20", "sync_batch_norm": True},
-                 {"optimizer": "lars", "all_reduce": "doubling"}, {"all_reduce": "mpi"},
+                 {"optimizer": "lars", "all_reduce": "doubling"}, {"optimizer": "muon"}, {"all_reduce": "mpi"},
                  {"all_reduce": "message-ring", "wire": "bf16", "defer": 0.5})
         for half in cases[:5], cases[5:]:
             for options, result in zip(half, self.freeze_in_steps(*half)):
