@@ -49,7 +49,7 @@ class Optimizer {
   bool sharded() const { return !kept_.empty(); }  // keep() was called
 
   // Keeps all states, zeroed, and discards earlier states. The ranks share the work on matrices: measure_parameters()
-  // is to be called before a step's first update(). REQUIRES: has_matrices().
+  // is to be called before a step's first update(). REQUIRES: the rule is Muon.
   void share_matrices(MatrixExchange& exchange);
 
   // To be called after begin_step(), when all of a step's gradients are complete: see Update.
@@ -70,7 +70,6 @@ class Optimizer {
 
   const std::string& name() const { return name_; }  // the rule's name
   bool needs_whole_parameters() const { return whole_parameters_; }
-  bool has_matrices() const { return std::holds_alternative<Muon>(kind_); }  // ranks can share this work
   float momentum() const { return annulus::momentum(kind_); }
 
   // Optimizer state, arenas with the layout of the gradients': momentum, or both moments. If sharded(), they have only

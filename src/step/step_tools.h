@@ -19,7 +19,7 @@ struct StepTools {
   Activity& activity;                // says in which phase the rank is
   TraceLane* lane = nullptr;         // records the phases as spans; null: no recording
   ResidentImages* images = nullptr;  // that batches refer to; null: batches have pixels
-  AllReduce* within_node = nullptr;  // shares matrices among the node's ranks; null: each rank updates all
+  AllReduce* within_node = nullptr;  // shares Muon's matrices; null: each rank computes all
 };
 
 }  // namespace annulus

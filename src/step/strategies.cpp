@@ -21,8 +21,8 @@ std::unique_ptr<Step> make_step(const StepTools& tools, const BucketOptions& buc
     return std::make_unique<LocalStep>(tools, buckets, options);
   if (std::holds_alternative<AsyncRounds>(options.strategy))
     return std::make_unique<AsyncStep>(tools, buckets, options);
-  return std::make_unique<SynchronousStep>(
-      tools, buckets, options, make_update_share(std::get<Strategy>(options.strategy), tools, buckets.deferred));
+  return std::make_unique<SynchronousStep>(tools, buckets, options,
+                                           make_update_share(std::get<Strategy>(options.strategy), tools));
 }
 
 Parameters::Allocate allocate_in(AllReduce& all_reduce) {

@@ -180,9 +180,8 @@ class Scattered final : public UpdateShare {
 
 }  // namespace
 
-std::unique_ptr<UpdateShare> make_update_share(Strategy strategy, const StepTools& tools, double deferred) {
-  if (strategy != Strategy::sharded && tools.optimizer.has_matrices() && tools.within_node != nullptr && deferred == 0)
-    return std::make_unique<WithSharedMatrices>(tools.optimizer, *tools.within_node);
+std::unique_ptr<UpdateShare> make_update_share(Strategy strategy, const StepTools& tools) {
+  if (tools.within_node != nullptr) return std::make_unique<WithSharedMatrices>(tools.optimizer, *tools.within_node);
   if (strategy != Strategy::sharded) return std::make_unique<Whole>(tools.optimizer);
   if (const AllReduceInfo& info = tools.all_reduce.info(); !info.all_verbs)
     fail(

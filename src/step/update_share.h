@@ -43,8 +43,8 @@ class UpdateShare : public KeptState {
 };
 
 // The share of a synchronous step, the whole, or of a sharded one; see make_step(). The tools must outlive it. Throws
-// Error if the all-reduce cannot scatter. `deferred`: see BucketOptions.
-std::unique_ptr<UpdateShare> make_update_share(Strategy strategy, const StepTools& tools, double deferred);
+// Error if the all-reduce cannot scatter.
+std::unique_ptr<UpdateShare> make_update_share(Strategy strategy, const StepTools& tools);
 
 // Returns a slice of an arena; `range` is in floats.
 inline DeviceView slice_of(DeviceView arena, const Range& range) {

@@ -223,10 +223,10 @@ std::unique_ptr<AllReduce> open_all_reduce(const World& world, const TrainOption
 }
 
 std::unique_ptr<AllReduce> open_within_node(const World& world, const TrainOptions& options, Device& device) {
-  const bool has_matrices = std::holds_alternative<Muon>(update_rule(options.optimizer));
+  const bool orthogonalizes = std::holds_alternative<Muon>(update_rule(options.optimizer));
   const bool same_updates =
       std::holds_alternative<Synchronous>(options.strategy) || std::holds_alternative<Pipeline>(options.strategy);
-  if (!has_matrices || !same_updates || options.buckets.deferred > 0 || options.survival.on) return nullptr;
+  if (!orthogonalizes || !same_updates || options.buckets.deferred > 0 || options.survival.on) return nullptr;
   return make_node_all_reduce(world, device);
 }
 
