@@ -221,6 +221,8 @@ def goal_section(summary):
                 [[str(row["ranks"]), str(row["global_batch"]), *(text(row[part]) for part in (
                     "steps", "predicted_steps", "seconds", "predicted_seconds")), error(row)] for row in found["rows"]])
     curves = {plural(row["ranks"], "rank"): dict(row["curve"]) for row in found["rows"] if row["curve"]}
+    if not curves:
+        return
     yield Line("Values of the evaluations, medians of the seeds:")
     yield Table(["samples trained", *curves],
                 [[str(samples), *(f"{curve[samples]:.4g}" if samples in curve else "-" for curve in curves.values())]

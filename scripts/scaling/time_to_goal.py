@@ -90,7 +90,7 @@ def curve(results, batch):
     """[[samples, value]]: medians of the seeds' evaluations."""
     values = {}
     for result in results:
-        for step, value in result["evaluations"]:
+        for step, value in result.get("evaluations", []):  # earlier studies have none
             values.setdefault(step * batch, []).append(value)
     return [[samples, statistics.median(found)] for samples, found in sorted(values.items())]
 

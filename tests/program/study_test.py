@@ -545,6 +545,14 @@ class Study(helper.ProgramTest):
         self.assertIn("## Time to accuracy=0.9", report)
         self.assertRegex(report, r"\| samples trained \| +1 rank \| +2 ranks \|(.*\n)+\| 1600 \| +0.15 \| +- \|\n\| 3200 \| +0.9 \| +0.1 \|\n")
 
+        for file in (self.out / "goal").iterdir():  # an earlier study's
+            training = json.loads(file.read_text())
+            del training["result"]["evaluations"]
+            file.write_text(json.dumps(training))
+        self.assert_ends(0, "report", self.out, "--program", self.stand_in("annulus", PREDICTS), *NETWORK)
+        self.assertEqual(summary(self.out)["time_to_goal"]["rows"][0]["seconds"], 15)
+        self.assertNotIn("samples trained", (self.out / "report.md").read_text())
+
     def test_the_time_to_a_goal_is_trained(self):
         out = self.folder / "goal"
         command = ["--program", helper.ANNULUS, "--ranks", "1,2", "--model", "mlp", "--data", self.data, "--strong", "--batch", 20,
